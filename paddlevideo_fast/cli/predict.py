@@ -261,7 +261,7 @@ def only_writer_of_pictures(args: argparse.Namespace) -> Iterator[None]:
 
 def results(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> Iterable[Any]:
     """Predictions of the files, of windows where the command line asks for them."""
-    from paddlevideo_fast.deploy.prediction import Windowing
+    from paddlevideo_fast.deploy.predictor import Windowing
 
     bar = partial(tqdm, leave=False, disable=None)
     if args.window_sec is None:
@@ -302,9 +302,8 @@ def _predict_live(args: argparse.Namespace) -> int:
     """Prints the prediction of each window of a live input as it comes, until the input ends."""
     prepare_process(args.config, args.override)
     with quiet_import():
-        from paddlevideo_fast.deploy.live import live_row, predict_live
-        from paddlevideo_fast.deploy.live_source import LiveSource
-        from paddlevideo_fast.deploy.prediction import Windowing
+        from paddlevideo_fast.deploy.live import LiveSource, live_row, predict_live
+        from paddlevideo_fast.deploy.predictor import Windowing
     windowing = Windowing(args.window_sec, args.stride_sec)
     predictor = make_predictor(args)
     options = dict(option.split("=", 1) for option in args.live_option)
@@ -336,7 +335,7 @@ def _predict(args: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
     """Predicts the files; adds what becomes of each to `entries`."""
     prepare_process(args.config, args.override)
     with quiet_import():
-        from paddlevideo_fast.deploy.prediction import table, timing
+        from paddlevideo_fast.deploy.predictor import table, timing
         from paddlevideo_fast.report.predictions import entries_of
     with contextlib.ExitStack() as stack:
         if args.annotated:

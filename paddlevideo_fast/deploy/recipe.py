@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from paddlevideo_fast.config import Config, check_config
-from paddlevideo_fast.config.layers import IMPORTS, read_with_bases
-from paddlevideo_fast.config.load import import_plugins
-from paddlevideo_fast.config.schema import PIPELINE
-from paddlevideo_fast.config.sections import Group
+from paddlevideo_fast.config.load import IMPORTS, import_plugins, read_with_bases
+from paddlevideo_fast.config.sections import PIPELINE, Group
 from paddlevideo_fast.config.settings import settings_from
 from paddlevideo_fast.config.types import MAX_SIZE, Activation, NumViews, Range, Size, arguments_of
 from paddlevideo_fast.deploy.paddlex_form import from_paddlex_form

@@ -198,7 +198,7 @@ def logged(monkeypatch):
     """Level and text of all that the config check logs, as if the process had just started."""
     seen: list[tuple[int, str]] = []
     monkeypatch.setattr(log, "_warned", set())
-    checks = ("config.findings", "config.load", "config.yaml_source", "config.spec")
+    checks = ("config.document", "config.load", "config.yaml_source", "config.spec")
     for module in checks:
         logger = f"paddlevideo_fast.{module}._LOGGER"
         monkeypatch.setattr(f"{logger}.log", lambda level, text: seen.append((level, text)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paddlevideo_fast.config import load_config
-from paddlevideo_fast.config.layers import read_with_bases
+from paddlevideo_fast.config.load import read_with_bases
 from paddlevideo_fast.config.yaml_source import dump, parse
 from paddlevideo_fast.errors import MAX_PROBLEMS, AnnotationError, ConfigError, shown
 from tests import fuzz_config

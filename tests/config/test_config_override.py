@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlevideo_fast.config import Config
-from paddlevideo_fast.config.layers import apply_overrides, merge
-from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.load import apply_overrides, load_config, merge
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.errors import ConfigError
 

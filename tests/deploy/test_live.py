@@ -18,11 +18,10 @@ import av
 import numpy as np
 import pytest
 
-from paddlevideo_fast.deploy import live_source
+from paddlevideo_fast.deploy import live
 from paddlevideo_fast.deploy.export import ExportOptions
-from paddlevideo_fast.deploy.live import predict_live
-from paddlevideo_fast.deploy.live_source import LiveSource
-from paddlevideo_fast.deploy.prediction import Windowing
+from paddlevideo_fast.deploy.live import LiveSource, predict_live
+from paddlevideo_fast.deploy.predictor import Windowing
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import is_live
 
@@ -127,7 +126,7 @@ def server(*answers):
 
 def test_a_stream_that_breaks_off_is_connected_again(monkeypatch, caplog):
     """Its times go on, and no window reaches over the new beginning."""
-    monkeypatch.setattr(live_source, "_LONGEST_PAUSE_SEC", 0.05)
+    monkeypatch.setattr(live, "_LONGEST_PAUSE_SEC", 0.05)
     found = []
     caplog.set_level("WARNING")
     with (
@@ -143,7 +142,7 @@ def test_a_stream_that_breaks_off_is_connected_again(monkeypatch, caplog):
 
 
 def test_no_window_reaches_over_a_new_beginning(monkeypatch):
-    monkeypatch.setattr(live_source, "_LONGEST_PAUSE_SEC", 0.05)
+    monkeypatch.setattr(live, "_LONGEST_PAUSE_SEC", 0.05)
     results = []
 
     def collect(found):
@@ -219,7 +218,7 @@ def test_what_the_standard_input_lacks(data, told, make_clip, tmp_path):
         data = make_clip(tmp_path / "clip.mp4", 24).read_bytes()
         data = data[: len(data) // 2]  # the table of the pictures is behind them
     script = (
-        "from paddlevideo_fast.deploy.live_source import LiveSource\n"
+        "from paddlevideo_fast.deploy.live import LiveSource\n"
         "try: LiveSource('-', 1.0).__enter__()\n"
         "except Exception as error: print(error)"
     )

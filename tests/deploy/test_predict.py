@@ -12,8 +12,15 @@ import paddle
 import pytest
 
 from paddlevideo_fast.deploy.export import ExportOptions, export_model
-from paddlevideo_fast.deploy.prediction import BatchTime, timing
-from paddlevideo_fast.deploy.predictor import Prediction, Predictor, Unread, Windowing, find_videos
+from paddlevideo_fast.deploy.predictor import (
+    BatchTime,
+    Prediction,
+    Predictor,
+    Unread,
+    Windowing,
+    find_videos,
+    timing,
+)
 from paddlevideo_fast.deploy.program import PaddleProgram
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError
 from paddlevideo_fast.loader import build_dataset, build_loader

@@ -10,8 +10,14 @@ import pytest
 import yaml
 
 from paddlevideo_fast.deploy.export import ExportOptions
-from paddlevideo_fast.deploy.prediction import Prediction, Window, WindowedPrediction, entry_of, table
-from paddlevideo_fast.deploy.predictor import Predictor
+from paddlevideo_fast.deploy.predictor import (
+    Prediction,
+    Predictor,
+    Window,
+    WindowedPrediction,
+    entry_of,
+    table,
+)
 from paddlevideo_fast.deploy.recipe import recipe_of
 from paddlevideo_fast.engine import evaluate
 from paddlevideo_fast.errors import ProgramError

@@ -13,8 +13,14 @@ import pytest
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.deploy.export import export_model
-from paddlevideo_fast.deploy.prediction import Prediction, Window, WindowedPrediction, Windowing
-from paddlevideo_fast.deploy.predictor import Predictor, Unread
+from paddlevideo_fast.deploy.predictor import (
+    Prediction,
+    Predictor,
+    Unread,
+    Window,
+    WindowedPrediction,
+    Windowing,
+)
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.report.annotated import CaptionPainter
