@@ -112,6 +112,12 @@ def rank() -> int:
     return int(os.environ.get("PADDLE_TRAINER_ID", "0"))
 
 
+def add_options(parser: argparse._ActionsContainer, options: Mapping[str, Mapping[str, Any]]) -> None:
+    """Adds a table of options: from their names, such as `-b --batch_size`, to what `add_argument` takes."""
+    for names, option in options.items():
+        parser.add_argument(*names.split(), **option)
+
+
 def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """Adds -c and -o, which mean the same in every command that reads a config."""
     parser.add_argument("-c", "--config", required=required, help="YAML file, or name of a built-in config")
@@ -134,17 +140,13 @@ class _Import(argparse._AppendAction):
         namespace.override = [*namespace.override, f"imports={json.dumps([values])}"]
 
 
-def add_import_argument(parser: argparse.ArgumentParser, in_overrides: bool = True) -> None:
-    """Adds --import, which names plug-ins as the key `imports` of a config does.
-
-    Args:
-        parser: of a command that has --override.
-        in_overrides: add the names to the overrides; else they are in `imports` alone.
-    """
+def add_import_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds --import to a command with --override: it names plug-ins as the key `imports` of a config does."""
     parser.add_argument(
         "--import",
         dest="imports",
-        action=_Import if in_overrides else "append",
+        action=_Import,
+        default=[],
         metavar="MODULE_OR_FILE",
         help="imports components of your own, such as ./my_parts.py; may be given more than once",
     )

@@ -1,4 +1,4 @@
-"""The kinds of sections that a config is made of, and `ROOT`, their tree. Each one checks and builds its content.
+"""The kinds of sections that a config is made of; each checks and builds what it holds. `ROOT` is their tree.
 
 The constructor of a registered class is the schema of its section. A class may say more about its arguments:
 

@@ -92,6 +92,8 @@ class LiveSource:
         options: of FFmpeg, for the format and its protocol.
 
     Attributes:
+        begin_sec: time of the newest beginning; no window reaches over it.
+        newest_sec: time of the newest frame.
         num_frames: frames that were decoded.
         num_dropped: frames that went before they were used, because of "drop" or a new beginning.
         num_corrupt: packets that did not decode.
@@ -123,7 +125,7 @@ class LiveSource:
         self._is_open = self._stopped = self._has_ended = False
         self._error: VideoDecodeError | None = None
         self._num_failures = 0  # in a row
-        self._begin_sec = self._newest_sec = 0.0
+        self.begin_sec = self.newest_sec = 0.0
         self._needed_sec = self._used_sec = 0.0
         self._first_pts_sec: float | None = None  # of what has come since the newest beginning
         self._last_arrival = 0.0
@@ -144,23 +146,11 @@ class LiveSource:
             self._changed.notify_all()
 
     @property
-    def begin_sec(self) -> float:
-        """Time of the newest beginning; no window reaches over it."""
-        with self._changed:
-            return self._begin_sec
-
-    @property
-    def newest_sec(self) -> float:
-        """Time of the newest frame."""
-        with self._changed:
-            return self._newest_sec
-
-    @property
     def end_sec(self) -> float:
         """Time at which the newest frame ends, which is taken to last as long as the one before."""
         with self._changed:
             last = [frame.time_sec for frame in self._frames][-2:]
-            return self._newest_sec + (last[1] - last[0] if len(last) == 2 else 1e-3)
+            return self.newest_sec + (last[1] - last[0] if len(last) == 2 else 1e-3)
 
     def wait_until(self, time_sec: float) -> bool:
         """Waits for a frame at `time_sec` or later; False: the source has ended before.
@@ -170,7 +160,7 @@ class LiveSource:
         Raises:
             VideoDecodeError: the source ended with an error.
         """
-        return self._wait_for(lambda: self.num_frames > 0 and self._newest_sec >= time_sec)
+        return self._wait_for(lambda: self.num_frames > 0 and self.newest_sec >= time_sec)
 
     def _wait_for(self, has_come: Callable[[], bool]) -> bool:
         told = False
@@ -296,7 +286,7 @@ class LiveSource:
             if time_sec is None:
                 return
             self.num_frames += 1
-            self._newest_sec, self._last_arrival = time_sec, now
+            self.newest_sec, self._last_arrival = time_sec, now
             self._frames.append(LiveFrame(time_sec, now, picture))
             self._changed.notify_all()
             if self.when_slow == "wait":
@@ -308,8 +298,8 @@ class LiveSource:
         """The stream's time of a picture; None: it comes twice, or too late."""
         pts_sec = now if picture.time is None else float(picture.time)
         if self._first_pts_sec is not None:
-            time_sec = self._begin_sec + pts_sec - self._first_pts_sec
-            since_newest_sec = time_sec - self._newest_sec
+            time_sec = self.begin_sec + pts_sec - self._first_pts_sec
+            since_newest_sec = time_sec - self.newest_sec
             if 0 < since_newest_sec <= _JUMP_SEC:
                 return time_sec
             if -_JUMP_SEC < since_newest_sec <= 0:
@@ -318,10 +308,10 @@ class LiveSource:
         self._first_pts_sec = pts_sec
         if self.num_frames:
             self.num_restarts += 1
-            self._begin_sec = self._newest_sec + max(now - self._last_arrival, 1e-3)
+            self.begin_sec = self.newest_sec + max(now - self._last_arrival, 1e-3)
             self.num_dropped += sum(frame.time_sec >= self._used_sec for frame in self._frames)
             self._frames.clear()
-        return self._begin_sec
+        return self.begin_sec
 
 
 class _StandardInput:

@@ -10,9 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import pytest
 
 import paddlevideo_fast.log as log
+from paddlevideo_fast.config import load_config
 from paddlevideo_fast.config.sections import Component, ComponentList, Group, Unsupported
 from paddlevideo_fast.config.settings import DatasetSettings, RunSettings
 from paddlevideo_fast.config.types import Range
+from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import Registry
 
 HOME = "paddlevideo_fast.registry"  # always importable; the entries are registered right here
@@ -193,44 +195,37 @@ def write(tmp_path, monkeypatch):
     return write_file
 
 
+def problems_of(path, *overrides, **options) -> list[str]:
+    """The problems that a config is refused with."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides, **options)
+    return caught.value.problems
+
+
 @pytest.fixture
-def logged(monkeypatch):
-    """Level and text of all that the config check logs, as if the process had just started."""
-    seen: list[tuple[int, str]] = []
+def texts(monkeypatch):
+    """By level, and all under 0, what the config check logs, as if the process had just started."""
+    seen: dict[int, list[str]] = {0: [], logging.INFO: [], logging.WARNING: []}
     monkeypatch.setattr(log, "_warned", set())
-    checks = ("config.document", "config.load", "config.yaml_source", "config.spec")
-    for module in checks:
-        logger = f"paddlevideo_fast.{module}._LOGGER"
-        monkeypatch.setattr(f"{logger}.log", lambda level, text: seen.append((level, text)))
+    for module in ("document", "load", "yaml_source", "spec"):
+        logger = f"paddlevideo_fast.config.{module}._LOGGER"
+        monkeypatch.setattr(f"{logger}.log", lambda level, text: [seen[at].append(text) for at in (0, level)])
     return seen
 
 
-class Messages:
-    """The texts of one level, as a list that grows."""
-
-    def __init__(self, logged: list[tuple[int, str]], level: int) -> None:
-        self.logged, self.level = logged, level
-
-    def __iter__(self):
-        return iter([text for level, text in self.logged if level == self.level])
-
-    def __eq__(self, other):
-        return list(self) == list(other)
-
-    def __repr__(self):
-        return repr(list(self))
-
-    def clear(self) -> None:
-        self.logged.clear()
+@pytest.fixture
+def logged(texts):
+    """All that the config check logs."""
+    return texts[0]
 
 
 @pytest.fixture
-def warnings(logged):
+def warnings(texts):
     """The warnings of the config check."""
-    return Messages(logged, logging.WARNING)
+    return texts[logging.WARNING]
 
 
 @pytest.fixture
-def told(logged):
+def told(texts):
     """What the config check says of arguments that it left out."""
-    return Messages(logged, logging.INFO)
+    return texts[logging.INFO]

@@ -14,7 +14,6 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import BACKBONES
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-FLAT = Path(__file__).with_name("data_flat.yaml")
 TSM = CONFIGS / "recognition" / "tsm" / "tsm_k400_videos.yaml"
 SLOWFAST = CONFIGS / "recognition" / "slowfast" / "slowfast_8x8.yaml"
 DISTILLATION = (
@@ -34,14 +33,6 @@ def problems_of(path, *overrides, splits=ALL):
         problem.replace(f"{CONFIGS}/", "").replace(f"{CONFIGS.parent}/", "")
         for problem in caught.value.problems
     ]
-
-
-@pytest.mark.parametrize("path", [*sorted(CONFIGS.glob("[!_]*/**/*.yaml")), FLAT], ids=lambda path: path.stem)
-def test_no_config_of_ours_or_of_paddlevideo_raises_a_doubt(path, logged):
-    spec = spec_of(path)
-    logged.clear()
-    check_evaluation(spec, *ALL)
-    assert logged == []
 
 
 @pytest.mark.smoke
@@ -152,7 +143,7 @@ def test_epochs_and_the_end_of_the_learning_rate(path, overrides, expected, warn
     assert warning.startswith(f"-o #1  {overrides[0]}: OPTIMIZER.learning_rate (")
     assert warning.endswith(f") {expected}; is that meant?")
     plan_run(spec)
-    assert len(list(warnings)) == 1, "it is said once"
+    assert len(warnings) == 1, "it is said once"
 
 
 def test_a_run_is_checked_before_it_begins():
@@ -221,7 +212,7 @@ def test_a_selection_that_nothing_decides(overrides, problem):
 
 def test_a_least_improvement_without_patience_has_no_effect(logged):
     plan_run(spec_of(TSM, "SELECTION={metric: loss, min_delta: 0.1}", "validate=true"))
-    (text,) = [text for _, text in logged if "SELECTION" in text]
+    (text,) = [text for text in logged if "SELECTION" in text]
     assert text.endswith("SELECTION.min_delta: has no effect without SELECTION.patience")
 
 
@@ -259,9 +250,8 @@ def test_several_clips_of_a_video_that_may_be_a_slip(num_clips, override, expect
     spec = spec_of(TSM, f"DATASET.train.clips_per_video={num_clips}", override)
     logged.clear()
     check_evaluation(spec, "train")
-    told = [text for _, text in logged]
-    assert len(told) == len(expected)
-    assert all(text.startswith(start) for text, start in zip(told, expected))
+    assert len(logged) == len(expected)
+    assert all(text.startswith(start) for text, start in zip(logged, expected))
 
 
 @pytest.mark.parametrize(
@@ -283,7 +273,7 @@ def test_a_mix_of_batches_of_one_clip_has_no_effect(logged):
     spec = spec_of(TSM, "MIX={name: VideoMix}", "DATASET.batch_size=1")
     logged.clear()
     check_evaluation(spec, "train")
-    ((_, told),) = logged
+    (told,) = logged
     assert told.startswith("-o #1  MIX: has no effect on batches of one clip (DATASET.batch_size (-o #2))")
 
 

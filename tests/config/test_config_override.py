@@ -115,18 +115,6 @@ def test_an_argument_called_name_of_a_transform_is_an_argument():
     assert config.inherited == {}
 
 
-def test_transforms_are_reached_by_name(write, root):
-    overrides = [
-        "PIPELINE.train.transform.0.Scale.short_size=64",
-        "PIPELINE.train.transform.1.RandomFlip.prob=0",
-    ]
-    config = load_config(write("a.yaml"), overrides, root=root)
-    assert config["PIPELINE"]["train"]["transform"] == [
-        {"Scale": {"short_size": 64}},
-        {"RandomFlip": {"prob": 0}},
-    ]
-
-
 KEYS = st.text("abcdefgh_", min_size=1, max_size=5)
 VALUES = st.recursive(
     st.none()

@@ -183,10 +183,10 @@ def test_class_names_and_a_config_in_place_of_the_settings(
     for missing in (tmp_path / "other", tmp_path, ""):
         code, _, err = predict("-i", video, "--model_file", missing)
         assert (code, err.count("there is no such file; paddlevideo-fast export writes it")) == (2, 1)
-    config = ["--config", ROOT / "configs/quickstart/tsm_motion.yaml", "--class_names", names]
+    config = ["--config", "tsm_motion", "-o", f"DATASET.class_names={names}"]
     code, out, _ = predict(*words, *config, "--use_gpu=False")
     assert (code, out) == (0, named)
-    assert predict(*words, "--config", ROOT / "configs/quickstart/slowfast_motion.yaml")[0] == 2
+    assert predict(*words, "--config", "slowfast_motion")[0] == 2
 
 
 @needs_onnx
