@@ -29,25 +29,13 @@ def _is_installed() -> bool:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_each_command_names_itself(name, monkeypatch):
-    for started in ("/usr/bin/paddlevideo-fast", ROOT / "paddlevideo_fast" / "__main__.py", ROOT / "main.py"):
-        monkeypatch.setattr(sys, "argv", [str(started)])
-        assert ALL[name].make_parser().prog == f"paddlevideo-fast {name}"
+def test_each_command_names_itself(name):
+    assert ALL[name].make_parser().prog == f"paddlevideo-fast {name}"
 
 
 def test_every_script_is_there():
     assert set(SCRIPTS) < set(ALL)
     assert [script for script in SCRIPTS.values() if not (ROOT / script.split()[0]).is_file()] == []
-
-
-@pytest.mark.parametrize("start", ["-m paddlevideo_fast export", "tools/export_model.py"])
-def test_paths_that_contain_the_name_of_the_command_stay_as_they_are(start, tmp_path):
-    """/home/me/paddlevideo-fast/x was once called /home/me/python -m paddlevideo_fast/x."""
-    config = tmp_path / "paddlevideo-fast" / "export" / "gone.yaml"
-    words = [sys.executable, *start.split(), "-c", str(config), "-p", "x"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert f"{config}  there is no such file" in done.stderr
 
 
 @pytest.mark.skipif(not _is_installed(), reason="needs the package installed: make setup-test")

@@ -68,39 +68,6 @@ def test_a_subcommand_takes_what_its_script_takes(name):
     assert options_of(f"-m paddlevideo_fast {name}") == options_of(SCRIPTS[name].split()[0])
 
 
-@pytest.mark.parametrize(
-    ("new", "lost"),
-    [
-        ({"-c --config": "one required", "--level": "one of O1 O2 O3", "words": "many"}, []),
-        ({"-c --config --yaml": "one", "--level": "one of O1 O2", "words": "many", "--new": "one"}, []),
-        ({"--config": "one", "--level": "one of O1 O2", "words": "many"}, ["-c is gone"]),
-        (
-            {"-c": "one", "--config": "one", "--level": "one of O1 O2", "words": "many"},
-            ["--config no longer means -c"],
-        ),
-        (
-            {"-c --config": "one", "--level": "one of O1", "words": "many"},
-            ["--level: one of O1 in place of one of O1 O2"],
-        ),
-        (
-            {"-c --config": "one", "--level": "one of O1 O2", "words": "many required"},
-            ["words: many required"],
-        ),
-        (
-            {"-c --config": "one", "--level": "one of O1 O2 required", "words": "many"},
-            ["--level is required now"],
-        ),
-        (
-            {"-c --config": "one", "--level": "one of O1 O2", "words": "many", "--new": "one required"},
-            ["--new is required now"],
-        ),
-    ],
-)
-def test_a_lost_option_is_noticed(new, lost):
-    old = {"-c --config": "one required", "--level": "one of O1 O2", "words": "many"}
-    assert list(lost_options(old, new)) == lost
-
-
 def test_the_config_keeps_its_keys_and_their_defaults():
     old, new = read_list("config"), config_keys(reference_text())
     lost = [section for section in old if section not in new]

@@ -19,6 +19,7 @@ SLOWFAST = CONFIGS / "recognition" / "slowfast" / "slowfast_8x8.yaml"
 DISTILLATION = (
     CONFIGS / "recognition" / "pptsm" / "v2" / "pptsm_lcnet_k400_8frames_uniform_dml_distillation.yaml"
 )
+GRID = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
 ALL = ("train", "valid", "test")
 
 
@@ -160,8 +161,7 @@ def test_problems_of_training_and_validation_are_told_together():
 
 
 def test_multigrid_without_a_cycle_is_told(warnings):
-    path = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
-    spec = spec_of(path, "MULTIGRID={LONG_CYCLE: false}")
+    spec = spec_of(GRID, "MULTIGRID={LONG_CYCLE: false}")
     assert len(plan_run(spec).phases) == 1
     (warning,) = warnings
     assert warning.endswith(
@@ -170,22 +170,19 @@ def test_multigrid_without_a_cycle_is_told(warnings):
 
 
 def test_lr_scaling_without_the_long_cycle_is_told(warnings):
-    path = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
-    plan_run(spec_of(path, "multigrid=true", "MULTIGRID.lr_scaling=none"))
+    plan_run(spec_of(GRID, "multigrid=true", "MULTIGRID.lr_scaling=none"))
     assert warnings == []
-    plan_run(spec_of(path, "multigrid=true", "MULTIGRID.lr_scaling=none", "MULTIGRID.LONG_CYCLE=false"))
+    plan_run(spec_of(GRID, "multigrid=true", "MULTIGRID.lr_scaling=none", "MULTIGRID.LONG_CYCLE=false"))
     (warning,) = warnings
     assert "  MULTIGRID.lr_scaling: has no effect without LONG_CYCLE" in warning
 
 
-def test_a_short_cycle_that_leaves_no_epoch(tmp_path):
-    path = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
+def test_a_short_cycle_that_leaves_no_epoch():
     overrides = ["multigrid=true", "MULTIGRID.LONG_CYCLE=false", "MULTIGRID.SHORT_CYCLE=true"]
     with pytest.raises(ConfigError) as caught:
-        plan_run(spec_of(path, *overrides, "MULTIGRID.epoch_factor=0.1"))
+        plan_run(spec_of(GRID, *overrides, "MULTIGRID.epoch_factor=0.1"))
     (problem,) = caught.value.problems
-    place = str(path)
-    assert problem.startswith(f"{place}:")
+    assert problem.startswith(f"{GRID}:")
     assert problem.endswith("  MULTIGRID: epoch_factor 0.1 leaves none of the 7 epochs; raise it")
 
 
