@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "paddlevideo-fast"
 Args = TypeVar("Args")
+Rules = Callable[[argparse.ArgumentParser, argparse.Namespace], None]
 
 
 def say(text: str) -> None:
@@ -33,20 +34,32 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def command_parser(name: str, description: str | None, **options: Any) -> argparse.ArgumentParser:
-    """A parser of a command.
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command.
 
     Args:
         name: of the command, such as "export".
         description: the text of its help, lines as they are.
+        rules: gets the parser and each command line; reports flags that do not fit each other by `error`.
         options: as of `ArgumentParser`.
     """
-    return argparse.ArgumentParser(
-        prog=f"{PROGRAM} {name}",
-        description=description or "",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        **options,
-    )
+
+    def __init__(
+        self, name: str, description: str | None, rules: Rules = lambda parser, args: None, **options: Any
+    ) -> None:
+        super().__init__(
+            prog=f"{PROGRAM} {name}",
+            description=description or "",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **options,
+        )
+        self._rules = rules
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The command line, after its rules."""
+        found = super().parse_args(args, namespace)
+        self._rules(self, found)
+        return found
 
 
 def run_command(

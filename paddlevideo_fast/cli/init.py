@@ -23,7 +23,7 @@ from pathlib import Path
 
 import yaml
 
-from paddlevideo_fast.cli.command import command_parser, count, quiet_import, run_command, say
+from paddlevideo_fast.cli.command import CommandParser, count, quiet_import, say
 from paddlevideo_fast.cli.new_config import CLIPS_OF_TRAINING, Recipe, config_text, recipe_of
 from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.config.load import load_config
@@ -54,7 +54,7 @@ _NUM_EXAMPLES = 12
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast init`."""
-    parser = command_parser("init", __doc__)
+    parser = CommandParser("init", __doc__)
     parser.add_argument("source", type=Path, metavar="FOLDER", help="folder of classes, or annotation list")
     parser.add_argument("--output", type=Path, required=True, help="folder for lists and config")
     parser.add_argument("--valid", type=Path, metavar="FILE", help="list or CSV of the validation videos")
@@ -91,12 +91,8 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> int:
     """Runs the command; 1: some files do not decode or no list can hold them; 2: wrong input."""
-    return run_command(_run, build_parser().parse_args(argv))
-
-
-def _run(args: argparse.Namespace) -> int:
     if not 0 <= args.valid_share < 1:
         raise ToolError(f"--valid_share: {args.valid_share}; must be from 0 to below 1")
     try:

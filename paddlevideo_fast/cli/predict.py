@@ -22,12 +22,11 @@ from typing import Any
 from tqdm import tqdm
 
 from paddlevideo_fast.cli.command import (
+    CommandParser,
     add_import_argument,
     add_options,
-    command_parser,
     count,
     quiet_import,
-    run_command,
 )
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.startup import prepare_process
@@ -150,17 +149,14 @@ _LIVE_OPTIONS: dict[str, dict[str, Any]] = {
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast predict`; PaddleVideo's flags keep their names."""
-    parser = command_parser("predict", __doc__)
+    parser = CommandParser("predict", __doc__, _rules)
     add_options(parser, _OPTIONS)
     add_import_argument(parser)
     add_options(parser.add_argument_group("live input"), _LIVE_OPTIONS)
     return parser
 
 
-def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line, with the rules between its flags."""
-    parser = build_parser()
-    args = parser.parse_args(argv)
+def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if args.device and args.use_gpu is not None:
         parser.error("--device: says the same as --use_gpu; leave one of the two out")
     device = args.device or {None: None, True: "gpu", False: "cpu"}[args.use_gpu]
@@ -187,7 +183,6 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--override: sets a key of --config, which is missing")
     if args.enable_benchmark and (args.window_sec is not None or args.annotated):
         parser.error("--enable_benchmark: times whole files; leave out --window_sec and --annotated")
-    return args
 
 
 def make_predictor(args: argparse.Namespace) -> Any:
@@ -263,12 +258,8 @@ def show_error(error: PaddleVideoFastError) -> None:
     print(f"{type(error).__name__}: {printable(str(error))}", file=sys.stderr)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> int:
     """Predicts and returns the exit code. After Ctrl-C, what is written by then stays."""
-    return run_command(_run, parse_args(argv))
-
-
-def _run(args: argparse.Namespace) -> int:
     if is_live(args.input_file):
         return _predict_live(args)
     entries: list[dict[str, Any]] = []

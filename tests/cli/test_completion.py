@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from paddlevideo_fast.cli.commands import COMMANDS
-from paddlevideo_fast.cli.completion import main
 from paddlevideo_fast.cli.data import TOOLS
 
 pytest.importorskip("shtab")
+main = COMMANDS["completion"].start
 
 COMPLETE = """
 source completion.bash

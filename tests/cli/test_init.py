@@ -10,7 +10,7 @@ from pathlib import Path
 import cv2
 import pytest
 
-from paddlevideo_fast.cli import init, train
+from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.config.spec import RunSpec
 from paddlevideo_fast.preparation import init_dataset
@@ -49,7 +49,7 @@ def folder(tmp_path, videos):
 def run(tmp_path, monkeypatch):
     """`run(words)`: the exit code of the command in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    return lambda *words: init.main([*map(str, words), "--workers", "1"])
+    return lambda *words: main(["init", *map(str, words), "--workers", "1"])
 
 
 def lists(folder: Path):
@@ -102,7 +102,7 @@ def test_the_config_trains_from_another_folder(run, folder, tmp_path, monkeypatc
     rate = "OPTIMIZER.learning_rate"
     options = ["epochs=1", f"{rate}.max_epoch=1", f"{rate}.warmup_epochs=0", "DATASET.num_workers=0"]
     words = [word for option in options for word in ("-o", option)]
-    assert train.main(["-c", str(path), "--max_iters", "2", *words]) == 0
+    assert main(["train", "-c", str(path), "--max_iters", "2", *words]) == 0
     assert (tmp_path / "elsewhere/output/my_set/my_set_best.pdparams").is_file()
 
 

@@ -94,7 +94,7 @@ def test_what_a_command_line_says(words, code, said, capsys):
 
 def test_test_is_train_with_a_flag(monkeypatch):
     seen = []
-    monkeypatch.setattr("paddlevideo_fast.cli.train._run", lambda args: seen.append(args.test))
+    monkeypatch.setattr("paddlevideo_fast.cli.train.run", lambda args: seen.append(args.test))
     for words in (["test"], ["train", "--test"], ["train"]):
         assert commands.main([*words, "-c", "tsm_motion"]) == 0
     assert seen == [True, True, False]

@@ -48,7 +48,7 @@ def test_the_tools_take_every_command(path, monkeypatch):
     exports = [branch.trainer.export for branch in branches(text)]
     for line in (*exports, commands.infer_models(text)[0][1]):
         words = commands.export_words(text, line, weights, folder)
-        args = export.parse_args(words[1:])
+        args = export.build_parser().parse_args(words[1:])
         assert (words[0], args.pretrained_params, args.output_path) == (
             "tools/export_model.py",
             str(weights),
@@ -59,7 +59,7 @@ def test_the_tools_take_every_command(path, monkeypatch):
     found = [one for one in commands.predictions(text, folder, 1, "p") if not one.skipped]
     assert len({one.name for one in found}) == len(found) >= 2
     for prediction in found:
-        args = predict.parse_args(prediction.words[1:])
+        args = predict.build_parser().parse_args(prediction.words[1:])
         assert (args.model_file, args.params_file) == ("out/inference", "out/inference.pdiparams")
         assert args.json
         assert args.enable_benchmark
