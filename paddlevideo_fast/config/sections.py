@@ -270,8 +270,8 @@ def check_arguments(
         if key in arguments and key in parts:
             parts[key].check_argument(value, arguments[key].hint, here, found)
         elif key in arguments:
-            for item in mismatches(value, arguments[key].hint):
-                found.wrong_value((*here, *item.path), item.value, item.expected)
+            for item in mismatches(value, arguments[key].hint, here):
+                found.wrong_value(item.path, item.value, item.expected)
         elif key in ignored:
             found.has_no_effect(here, cls.__name__, ignored[key])
         elif key in refused:
