@@ -17,15 +17,8 @@ from paddlevideo_fast.cli.data import TOOLS
 from tests.support.tools import SCRIPTS
 
 ROOT = Path(__file__).resolve().parents[2]
+IS_INSTALLED = any(each.name == "paddlevideo_fast" for each in importlib.metadata.distributions())
 ALL = {**commands.COMMANDS, **{f"data {name}": tool for name, tool in TOOLS.items()}}
-
-
-def _is_installed() -> bool:
-    try:
-        importlib.metadata.distribution("paddlevideo_fast")
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -38,7 +31,7 @@ def test_every_script_is_there():
     assert [script for script in SCRIPTS.values() if not (ROOT / script.split()[0]).is_file()] == []
 
 
-@pytest.mark.skipif(not _is_installed(), reason="needs the package installed: make setup-test")
+@pytest.mark.skipif(not IS_INSTALLED, reason="needs the package installed: make setup-test")
 def test_a_folder_of_the_same_name_does_not_hide_the_package(tmp_path):
     """As in the folder above a clone, whose own folder is called paddlevideo_fast."""
     (tmp_path / "paddlevideo_fast").mkdir()

@@ -19,8 +19,9 @@ import pytest
 
 from paddlevideo_fast.cli import main
 from paddlevideo_fast.deploy.predictor import Predictor
-from tests.compat.present import config_keys, options_of, read_list, reference_text
+from tests.compat.present import config_keys, options_of, read_list
 from tests.support.tools import SCRIPTS
+from tools.config_reference import reference
 
 ROOT = Path(__file__).resolve().parents[2]
 OLD_FILES = ROOT / "tests" / "data" / "3a6f499"
@@ -69,7 +70,7 @@ def test_a_subcommand_takes_what_its_script_takes(name):
 
 
 def test_the_config_keeps_its_keys_and_their_defaults():
-    old, new = read_list("config"), config_keys(reference_text())
+    old, new = read_list("config"), config_keys(reference("en"))
     lost = [section for section in old if section not in new]
     for section, keys in old.items():
         for key, default in keys.items():

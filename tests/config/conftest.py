@@ -59,7 +59,6 @@ class Recognizer2D:
 
     def __init__(self, backbone: ResNet, aux: bool = False) -> None:
         self.backbone = backbone
-        self.aux = aux
 
 
 @MODELS.register()
@@ -68,7 +67,6 @@ class Recognizer3D:
 
     def __init__(self, backbone: Any | None = None, speed: float = 1.0) -> None:
         self.backbone = backbone
-        self.speed = speed
 
 
 @DATASETS.register()
@@ -83,7 +81,6 @@ class Scale:
 
     def __init__(self, short_size: int, ratio: float | Sequence[float] = 1.0) -> None:
         self.short_size = short_size
-        self.ratio = ratio
 
 
 @TRANSFORMS.register()
@@ -95,7 +92,6 @@ class RandomFlip:
 @RATES.register()
 class PiecewiseDecay:
     def __init__(self, boundaries: list[int], values: Sequence[float]) -> None:
-        self.boundaries = boundaries
         self.values = values
 
 
@@ -114,7 +110,6 @@ class Momentum:
     ) -> None:
         self.learning_rate = learning_rate
         self.parameters = parameters
-        self.momentum = momentum
 
 
 @OPTIMIZERS.register()
@@ -123,7 +118,6 @@ class Adam:
 
     def __init__(self, learning_rate: PiecewiseDecay, beta: float = 0.9, weight_decay: Any = None) -> None:
         self.learning_rate = learning_rate
-        self.beta = beta
 
 
 ROOT = Group(

@@ -12,7 +12,7 @@ import pytest
 
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.decode.reader import VideoPart
-from paddlevideo_fast.deploy.export import export_model
+from paddlevideo_fast.deploy.export import ExportOptions
 from paddlevideo_fast.deploy.predictor import (
     Prediction,
     Predictor,
@@ -29,9 +29,8 @@ REQUEST = ClipRequest(0, 0)
 
 
 @pytest.fixture(scope="module")
-def program(trained, tmp_path_factory):
-    run = trained("tsm")
-    return export_model(run.cfg, run.weights, tmp_path_factory.mktemp("program")).program
+def program(exported):
+    return exported("tsm", ExportOptions()).program
 
 
 @pytest.fixture
