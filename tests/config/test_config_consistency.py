@@ -82,11 +82,6 @@ def test_an_evaluation_may_look_at_several_clips(warnings):
     assert problem.startswith("-o #1  PIPELINE.test.sample.num_seg: clips have 12 frames")
 
 
-@pytest.mark.parametrize("splits", [["train"], ["train", "valid"]])
-def test_what_a_run_does_not_read_does_not_stop_it(splits):
-    check_evaluation(spec_of(TSM, "PIPELINE.test.sample.num_seg=12"), *splits)
-
-
 def test_frames_that_a_3d_network_cannot_take():
     assert problems_of(SLOWFAST, "PIPELINE.valid.decode_sampler.num_frames=30") == [
         "-o #1  PIPELINE.valid.decode_sampler.num_frames: clips of 30 frames do not divide into "

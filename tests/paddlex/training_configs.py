@@ -8,35 +8,10 @@ from typing import Any
 
 import yaml
 
-_PPTSM_HEAD = {"name": "ppTSMHead", "num_classes": 400, "in_channels": 2048, "drop_ratio": 0.5, "ls_eps": 0.1}
-
-# PaddleX's modules: network, and frames of a clip.
-MODELS: dict[str, Any] = {
-    "PP-TSM-R50_8frames_uniform": (
-        {
-            "framework": "Recognizer2D",
-            "backbone": {"name": "ResNetTweaksTSM", "pretrained": None, "depth": 50},
-            "head": _PPTSM_HEAD,
-        },
-        8,
-    ),
-    **{
-        f"PP-TSMv2-LCNetV2_{num_frames}frames_uniform": (
-            {
-                "framework": "Recognizer2D",
-                "backbone": {
-                    "name": "PPTSM_v2",
-                    "pretrained": None,
-                    "num_seg": num_frames,
-                    "class_num": 400,
-                },
-                "head": {"name": "MoViNetHead"},
-            },
-            num_frames,
-        )
-        for num_frames in (8, 16)
-    },
-}
+_HERE = Path(__file__).parent
+_MODELS = yaml.safe_load((_HERE / "training_models.yaml").read_text())
+# By the name of PaddleX's module: network, and frames of a clip.
+MODELS: dict[str, Any] = {name: (model["MODEL"], model["num_frames"]) for name, model in _MODELS.items()}
 
 
 def training_config(
@@ -52,7 +27,7 @@ def training_config(
         crop: side of the square that the network sees, in pixels.
     """
     values = {"algorithm": algorithm, "num_frames": num_frames, "short_side": short_side, "crop": crop}
-    text = Path(__file__).with_name("training_config.yaml").read_text()
+    text = (_HERE / "training_config.yaml").read_text()
     config = yaml.safe_load(re.sub(r"<(\w+)>", lambda found: str(values[found[1]]), text))
     # by this name PaddleX decides which key has the number of classes
     name = "ppTSM" if network["head"]["name"] == "ppTSMHead" else "ppTSMv2"

@@ -15,16 +15,6 @@ from test_tipc.tipc.text import TipcError, read_text
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = sorted((ROOT / "test_tipc/configs").rglob("*.txt"))
-KINDS = (
-    "train_infer_python",
-    "train_amp_infer_python",
-    "train_linux_gpu_fleet_normal_infer_python_linux_gpu_cpu",
-)
-
-
-def test_each_model_has_all_kinds_of_texts():
-    found = {(path.parent.name, path.stem) for path in TEXTS}
-    assert found == {(model, kind) for model in ("TSN", "TSM", "PP-TSM", "SlowFast") for kind in KINDS}
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
