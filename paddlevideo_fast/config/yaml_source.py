@@ -6,7 +6,7 @@ keys and files that inherit repeat what they name.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -85,7 +85,7 @@ class Source:
     """
 
     data: Any
-    lines: dict[KeyPath, int] = field(default_factory=dict)
+    lines: dict[KeyPath, int]
 
 
 def parse(text: str, name: str, budget: Budget | None = None) -> Source:
@@ -106,10 +106,7 @@ def parse(text: str, name: str, budget: Budget | None = None) -> Source:
         loader = _Loader(text)
         node = loader.get_single_node()
         reader = _Reader(loader, name, budget)
-        source = Source(None, reader.lines)
-        source.lines[()] = 1
-        if node is not None:
-            source.data = reader.read(node, ())
+        data = None if node is None else reader.read(node, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark else name
@@ -123,7 +120,7 @@ def parse(text: str, name: str, budget: Budget | None = None) -> Source:
         raise ConfigError(list(dict.fromkeys(reader.problems)))
     for warning in reader.alike:
         warn_once(_LOGGER, warning)
-    return source
+    return Source(data, reader.lines)
 
 
 def dump(data: Any) -> str:
@@ -138,7 +135,7 @@ class _Reader:
         self.loader = loader
         self.name = name
         self.budget = budget
-        self.lines: dict[KeyPath, int] = {}
+        self.lines: dict[KeyPath, int] = {(): 1}
         self.problems: list[str] = []
         self.alike: list[str] = []  # warnings
 

@@ -118,7 +118,8 @@ class LiveSource:
         self.stall_sec = stall_sec
         self.num_reconnects = 0 if self._ends else num_reconnects
         self._format = container_format or ("v4l2" if address.startswith("/dev/video") else None)
-        self._options = {**_usual_options(address), **(options or {})}
+        usual = {"rtsp_transport": "tcp"} if address.startswith(("rtsp://", "rtsps://")) else {}
+        self._options = {**usual, **(options or {})}
         self.num_frames = self.num_dropped = self.num_corrupt = self.num_restarts = 0
         self._frames: deque[LiveFrame] = deque()
         self._changed = threading.Condition()
@@ -343,10 +344,6 @@ class _StandardInput:
 
 def _cause(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error)
-
-
-def _usual_options(address: str) -> dict[str, str]:
-    return {"rtsp_transport": "tcp"} if address.startswith(("rtsp://", "rtsps://")) else {}
 
 
 @dataclass(frozen=True)
