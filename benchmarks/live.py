@@ -12,9 +12,8 @@ from typing import Any
 
 from benchmarks.measuring import memory_mib
 from paddlevideo_fast.cli import count
-from paddlevideo_fast.deploy.live import predict_live
-from paddlevideo_fast.deploy.live_source import LiveSource
-from paddlevideo_fast.deploy.prediction import Windowing
+from paddlevideo_fast.deploy.live import LiveSource, predict_live
+from paddlevideo_fast.deploy.predictor import Windowing
 
 FPS = 25
 _CAMERA = """

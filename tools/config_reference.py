@@ -15,8 +15,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
-from paddlevideo_fast.config.schema import ROOT
 from paddlevideo_fast.config.sections import (
+    ROOT,
     Component,
     ComponentList,
     Group,

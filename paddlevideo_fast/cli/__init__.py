@@ -8,5 +8,8 @@ from paddlevideo_fast.cli.command import (
     show_result,
     timed_progress,
 )
-from paddlevideo_fast.cli.train import build_parser, main
+from paddlevideo_fast.cli.commands import COMMANDS
+from paddlevideo_fast.cli.train import build_parser
 from paddlevideo_fast.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR
+
+main = COMMANDS["train"].start

@@ -10,22 +10,19 @@ Example:
 """
 
 import argparse
-from collections.abc import Sequence
 
 from paddlevideo_fast.cli.command import (
+    CommandParser,
     add_config_arguments,
-    command_parser,
     count,
     load_for_run,
-    run_command,
 )
 from paddlevideo_fast.io.files import as_path
-from paddlevideo_fast.log import setup_logging
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast average`."""
-    parser = command_parser("average", __doc__)
+    parser = CommandParser("average", __doc__)
     add_config_arguments(parser)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--last", type=count(2), metavar="K", help="average the K newest checkpoints")
@@ -48,12 +45,8 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> None:
     """Averages; 2: wrong input, told in one message."""
-    return run_command(_run, build_parser().parse_args(argv), tell=setup_logging().error)
-
-
-def _run(args: argparse.Namespace) -> None:
     cfg = load_for_run(args, logs=True)
     from paddlevideo_fast.assembly.averaging import average
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "paddlevideo-fast"
 Args = TypeVar("Args")
+Rules = Callable[[argparse.ArgumentParser, argparse.Namespace], None]
 
 
 def say(text: str) -> None:
@@ -33,20 +34,32 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def command_parser(name: str, description: str | None, **options: Any) -> argparse.ArgumentParser:
-    """A parser of a command.
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command.
 
     Args:
         name: of the command, such as "export".
         description: the text of its help, lines as they are.
+        rules: gets the parser and each command line; reports flags that do not fit each other by `error`.
         options: as of `ArgumentParser`.
     """
-    return argparse.ArgumentParser(
-        prog=f"{PROGRAM} {name}",
-        description=description or "",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        **options,
-    )
+
+    def __init__(
+        self, name: str, description: str | None, rules: Rules = lambda parser, args: None, **options: Any
+    ) -> None:
+        super().__init__(
+            prog=f"{PROGRAM} {name}",
+            description=description or "",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **options,
+        )
+        self._rules = rules
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The command line, after its rules."""
+        found = super().parse_args(args, namespace)
+        self._rules(self, found)
+        return found
 
 
 def run_command(
@@ -112,6 +125,12 @@ def rank() -> int:
     return int(os.environ.get("PADDLE_TRAINER_ID", "0"))
 
 
+def add_options(parser: argparse._ActionsContainer, options: Mapping[str, Mapping[str, Any]]) -> None:
+    """Adds a table of options: from their names, such as `-b --batch_size`, to what `add_argument` takes."""
+    for names, option in options.items():
+        parser.add_argument(*names.split(), **option)
+
+
 def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """Adds -c and -o, which mean the same in every command that reads a config."""
     parser.add_argument("-c", "--config", required=required, help="YAML file, or name of a built-in config")
@@ -134,17 +153,13 @@ class _Import(argparse._AppendAction):
         namespace.override = [*namespace.override, f"imports={json.dumps([values])}"]
 
 
-def add_import_argument(parser: argparse.ArgumentParser, in_overrides: bool = True) -> None:
-    """Adds --import, which names plug-ins as the key `imports` of a config does.
-
-    Args:
-        parser: of a command that has --override.
-        in_overrides: add the names to the overrides; else they are in `imports` alone.
-    """
+def add_import_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds --import to a command with --override: it names plug-ins as the key `imports` of a config does."""
     parser.add_argument(
         "--import",
         dest="imports",
-        action=_Import if in_overrides else "append",
+        action=_Import,
+        default=[],
         metavar="MODULE_OR_FILE",
         help="imports components of your own, such as ./my_parts.py; may be given more than once",
     )

@@ -1,6 +1,6 @@
 """The command `paddlevideo-fast`: its subcommands, each imported when it is asked for.
 
-To add one, write a module in this folder with `build_parser()` and `main(argv)`, and name it in `COMMANDS`.
+To add one, write a module in this folder with `build_parser()` and `run(args)`, and name it in `COMMANDS`.
 """
 
 import argparse
@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import paddlevideo_fast
-from paddlevideo_fast.cli.command import PROGRAM, say
+from paddlevideo_fast.cli.command import PROGRAM, rank, run_command, say
 from paddlevideo_fast.errors import EXIT_CODES, EXIT_USER_ERROR, PaddleVideoFastError
+from paddlevideo_fast.log import setup_logging
 from paddlevideo_fast.registry import did_you_mean
 
 
@@ -19,38 +20,52 @@ class Command(NamedTuple):
     """A subcommand.
 
     Attributes:
-        module: that has it.
+        module: that has it; its function `run` does the work of a command line.
         text: what it does, for the list of commands.
-        main: name of its function of the words of the command line; it returns the exit code.
         parser: name of the function that makes its parser.
+        logs: what is wrong goes to the log of a run, not to stderr alone.
     """
 
     module: str
     text: str
-    main: str = "main"
     parser: str = "build_parser"
+    logs: bool = False
 
     def load(self, function: str) -> Callable[..., Any]:
         """A function of the module, by name."""
         return getattr(importlib.import_module(self.module), function)
 
-    def start(self, words: Sequence[str]) -> int:
-        """Runs it and returns its exit code."""
-        return self.load(self.main)(words)
+    def start(self, words: Sequence[str] | None = None) -> int:
+        """Runs a command line, that of the process if there are no words; returns the exit code."""
+        return self.run(self.make_parser().parse_args(words))
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Runs a parsed command line and returns the exit code."""
+        tell = setup_logging(rank=rank()).error if self.logs else None
+        return run_command(self.load("run"), args, tell)
 
     def make_parser(self) -> argparse.ArgumentParser:
         """Its parser."""
         return self.load(self.parser)()
 
 
+class Group(Command):
+    """A subcommand that is a group of commands; its module has `main(argv)`."""
+
+    def start(self, words: Sequence[str] | None = None) -> int:
+        return self.load("main")(words)
+
+
 COMMANDS: dict[str, Command] = {
     "init": Command("paddlevideo_fast.cli.init", "make lists and a config from a folder of videos"),
-    "train": Command("paddlevideo_fast.cli.train", "train a network"),
+    "train": Command("paddlevideo_fast.cli.train", "train a network", logs=True),
     "test": Command(
-        "paddlevideo_fast.cli.train", "evaluate weights on the test set", "main_of_test", "build_test_parser"
+        "paddlevideo_fast.cli.train", "evaluate weights on the test set", "build_test_parser", logs=True
     ),
-    "features": Command("paddlevideo_fast.cli.features", "compute features, to train a head on in minutes"),
-    "average": Command("paddlevideo_fast.cli.average", "average the weights of checkpoints"),
+    "features": Command(
+        "paddlevideo_fast.cli.features", "compute features, to train a head on in minutes", logs=True
+    ),
+    "average": Command("paddlevideo_fast.cli.average", "average the weights of checkpoints", logs=True),
     "export": Command("paddlevideo_fast.cli.export", "write a trained network as a program"),
     "predict": Command("paddlevideo_fast.cli.predict", "predict the classes of videos with a program"),
     "convert": Command("paddlevideo_fast.cli.convert", "convert weights of another toolkit"),
@@ -60,7 +75,7 @@ COMMANDS: dict[str, Command] = {
     "launch": Command("paddlevideo_fast.cli.launch", "start the processes of a run on several devices"),
     "zoo": Command("paddlevideo_fast.cli.zoo", "list the built-in configs with what they need"),
     "completion": Command("paddlevideo_fast.cli.completion", "print a script for completion in a shell"),
-    "data": Command("paddlevideo_fast.cli.data", "make lists, check, re-encode and pack data sets"),
+    "data": Group("paddlevideo_fast.cli.data", "make lists, check, re-encode and pack data sets"),
 }
 
 

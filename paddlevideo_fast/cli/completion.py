@@ -6,11 +6,11 @@ Example:
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paddlevideo_fast.cli.command import PROGRAM, command_parser, run_command
+from paddlevideo_fast.cli.command import PROGRAM, CommandParser
 from paddlevideo_fast.cli.commands import COMMANDS, Command, GroupParser
 from paddlevideo_fast.config.builtin import built_in_configs
 from paddlevideo_fast.errors import PaddleVideoFastError
@@ -20,17 +20,13 @@ _CONFIGS = "_paddlevideo_fast_config_files"  # shtab knows by "_file" that these
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast completion`."""
-    parser = command_parser("completion", __doc__)
+    parser = CommandParser("completion", __doc__)
     parser.add_argument("shell", choices=("bash", "zsh"), help="whose completion")
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> None:
     """Prints the script; 2: a package is missing."""
-    return run_command(_run, build_parser().parse_args(argv))
-
-
-def _run(args: argparse.Namespace) -> None:
     try:
         import shtab
     except ImportError as exc:

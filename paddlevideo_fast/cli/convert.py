@@ -6,9 +6,8 @@ Example:
 """
 
 import argparse
-from collections.abc import Sequence
 
-from paddlevideo_fast.cli.command import add_config_arguments, command_parser, quiet_import, run_command
+from paddlevideo_fast.cli.command import CommandParser, add_config_arguments, quiet_import
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
@@ -22,7 +21,7 @@ KINDS = (
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast convert`."""
-    parser = command_parser("convert", __doc__)
+    parser = CommandParser("convert", __doc__)
     parser.add_argument("--from", required=True, choices=KINDS, dest="kind", help="whose weights they are")
     parser.add_argument(
         "--src", required=True, help="the file: .pth, .pyth, .pt, .safetensors, .pkl, .pdparams"
@@ -35,12 +34,8 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> None:
     """Converts; 2: wrong input, told in one message."""
-    return run_command(_run, build_parser().parse_args(argv))
-
-
-def _run(args: argparse.Namespace) -> None:
     with quiet_import():
         from paddlevideo_fast.deploy.convert import convert_file
         from paddlevideo_fast.modeling import build_model

@@ -1,6 +1,5 @@
 """`paddlevideo-fast data`: the tools of `preparation`, which data/*.py start as well."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 
@@ -12,23 +11,20 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 class Tool(Command):
     """A tool of `preparation`; its parser is the function `NAME_parser` beside the function `NAME`."""
 
-    def start(self, words: Sequence[str]) -> int:
+    def start(self, words: Sequence[str] | None = None) -> int:
         return run_command(self._run, words)
 
-    def _run(self, words: Sequence[str]) -> int:
+    def _run(self, words: Sequence[str] | None) -> int:
         try:
-            return self.load(self.main)(words)
+            return self.load(self.parser.removesuffix("_parser"))(words)
         except OSError as error:  # of a file that the user has named
             raise PaddleVideoFastError(str(error)) from error
         except KeyboardInterrupt:
             raise KeyboardInterrupt("run the same command again to go on") from None
 
-    def make_parser(self) -> argparse.ArgumentParser:
-        return self.load(f"{self.main}_parser")()
-
 
 def _tool(module: str, function: str, text: str) -> Tool:
-    return Tool(f"paddlevideo_fast.preparation.{module}", text, function)
+    return Tool(f"paddlevideo_fast.preparation.{module}", text, f"{function}_parser")
 
 
 TOOLS: dict[str, Command] = {

@@ -6,16 +6,14 @@ Examples:
 """
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from paddlevideo_fast.cli.command import (
+    CommandParser,
     add_config_arguments,
-    command_parser,
     count,
     load_for_run,
     quiet_import,
-    run_command,
     show_result,
     timed_progress,
 )
@@ -25,7 +23,7 @@ from paddlevideo_fast.errors import EXIT_FAILURES
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast doctor`."""
-    parser = command_parser("doctor", __doc__)
+    parser = CommandParser("doctor", __doc__, _rules)
     add_config_arguments(parser, required=False)
     parser.add_argument(
         "--device-check",
@@ -42,20 +40,11 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the doctor; 1: a check of the device failed; 2: wrong input, told in one message."""
-    return run_command(_run, parse_args(argv))
-
-
-def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line, with the rules between its flags."""
-    parser = build_parser()
-    args = parser.parse_args(argv)
+def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if not args.device_check and args.config is None:
         parser.error("-c/--config: is required, unless --device-check is given")
     if args.device_check and (args.config or args.override):
         parser.error("--device-check: takes no config; leave out -c and -o")
-    return args
 
 
 def _check_device(args: argparse.Namespace) -> int:
@@ -70,7 +59,8 @@ def _check_device(args: argparse.Namespace) -> int:
     return EXIT_FAILURES if failed else 0
 
 
-def _run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
+    """Runs the doctor; 1: a check of the device failed; 2: wrong input, told in one message."""
     if args.device_check:
         return _check_device(args)
     progress = timed_progress()

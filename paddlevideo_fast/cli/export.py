@@ -7,15 +7,13 @@ Example:
 """
 
 import argparse
-import sys
-from collections.abc import Sequence
+import re
 
 from paddlevideo_fast.cli.command import (
+    CommandParser,
     add_import_argument,
-    command_parser,
     count,
     load_for_run,
-    run_command,
 )
 
 _OPSET_VERSION = 13
@@ -23,7 +21,8 @@ _OPSET_VERSION = 13
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast export`; PaddleVideo's flags keep their names."""
-    parser = command_parser("export", __doc__)
+    parser = CommandParser("export", __doc__, _rules)
+    parser._negative_number_matcher = re.compile(r"-1(,-?\d+)*$")  # no flag: --input_shape -1,-1,-1
     parser.add_argument("-c", "--config", required=True, help="YAML file, or name of a built-in config")
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="sets a key of the config"
@@ -65,18 +64,10 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line, with the rules between its flags."""
-    parser = build_parser()
-    words = list(sys.argv[1:] if argv is None else argv)
-    for at, word in enumerate(words[1:], 1):
-        if words[at - 1] == "--input_shape" and word.startswith("-1"):  # argparse takes it for a flag
-            words[at - 1 : at + 1] = ["", f"--input_shape={word}"]
-    args = parser.parse_args([word for word in words if word])
+def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     for name in ("opset_version", "fp16"):
         if getattr(args, name) and not args.onnx:
             parser.error(f"--{name}: has no effect without --onnx")
-    return args
 
 
 def _shape(text: str) -> list[int]:
@@ -89,12 +80,8 @@ def _shape(text: str) -> list[int]:
     return sizes
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> None:
     """Exports; 2: wrong input, or a program that does not give the network's logits, told in one message."""
-    return run_command(_run, parse_args(argv))
-
-
-def _run(args: argparse.Namespace) -> None:
     cfg = load_for_run(args)
     from paddlevideo_fast.deploy.export import ExportOptions, export_model
     from paddlevideo_fast.deploy.paddlex_form import PaddleXFolder

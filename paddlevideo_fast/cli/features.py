@@ -16,25 +16,22 @@ named; 2, wrong input.
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 
 from paddlevideo_fast.cli.command import (
+    CommandParser,
     add_config_arguments,
-    command_parser,
     count,
     load_for_run,
-    run_command,
 )
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.files import as_path
-from paddlevideo_fast.log import setup_logging
 from paddlevideo_fast.preparation.flags import add_place
 from paddlevideo_fast.preparation.work import Work
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast features`."""
-    parser = command_parser("features", __doc__)
+    parser = CommandParser("features", __doc__)
     add_config_arguments(parser)
     parser.add_argument(
         "-w", "--weights", help="weights of the network (default: `pretrained` of the backbone)"
@@ -50,12 +47,8 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> int:
     """Computes; 1: some videos do not decode; 2: wrong input, told in one message."""
-    return run_command(_run, build_parser().parse_args(argv), tell=setup_logging().error)
-
-
-def _run(args: argparse.Namespace) -> int:
     overrides = [*args.override, *([f"weights={json.dumps(args.weights)}"] if args.weights else [])]
     cfg = load_for_run(args, overrides, logs=True)
     from paddlevideo_fast.features.compute import compute_features

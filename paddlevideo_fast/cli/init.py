@@ -14,6 +14,7 @@ Examples:
 """
 
 import argparse
+import contextlib
 import glob
 import re
 import shlex
@@ -21,15 +22,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import yaml
-
-from paddlevideo_fast.cli.command import command_parser, count, quiet_import, run_command, say
-from paddlevideo_fast.cli.new_config import CLIPS_OF_TRAINING, Recipe, config_text, recipe_of
+from paddlevideo_fast.cli.command import CommandParser, count, quiet_import, say
+from paddlevideo_fast.cli.new_config import CLIPS_OF_TRAINING, Recipe, config_text
 from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.yaml_source import parse
 from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.decode import Span, open_video
-from paddlevideo_fast.errors import EXIT_FAILURES
+from paddlevideo_fast.errors import EXIT_FAILURES, ConfigError
 from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.log import printable
@@ -54,7 +54,7 @@ _NUM_EXAMPLES = 12
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast init`."""
-    parser = command_parser("init", __doc__)
+    parser = CommandParser("init", __doc__)
     parser.add_argument("source", type=Path, metavar="FOLDER", help="folder of classes, or annotation list")
     parser.add_argument("--output", type=Path, required=True, help="folder for lists and config")
     parser.add_argument("--valid", type=Path, metavar="FILE", help="list or CSV of the validation videos")
@@ -91,19 +91,15 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> int:
     """Runs the command; 1: some files do not decode or no list can hold them; 2: wrong input."""
-    return run_command(_run, build_parser().parse_args(argv))
-
-
-def _run(args: argparse.Namespace) -> int:
     if not 0 <= args.valid_share < 1:
         raise ToolError(f"--valid_share: {args.valid_share}; must be from 0 to below 1")
     try:
         re.compile(args.group or "")
     except re.error as error:
         raise ToolError(f"--group {args.group}: is no regular expression: {error}") from None
-    recipe = recipe_of(args.recipe or (_ON_GPU if glob.glob("/dev/nvidia[0-9]*") else _ON_CPU))
+    recipe = Recipe(args.recipe or (_ON_GPU if glob.glob("/dev/nvidia[0-9]*") else _ON_CPU))
     source = init_dataset.find(args.source, args.classes, args.data_prefix)
     clips = [*source.clips]
     if args.valid is not None:
@@ -158,29 +154,18 @@ def _run(args: argparse.Namespace) -> int:
 def _kept(config: Path, num_classes: int) -> list[str]:
     """Remarks about the config of an earlier run, which stays but for its number of classes."""
     remarks = [f"{config} is kept; remove it for a new one"]
-    text = config.read_text(encoding="utf-8")
-    place = _place_of_num_classes(text)
-    if place is not None and int(text[place]) < num_classes:
-        atomic_write_text(config, f"{text[: place.start]}{num_classes}{text[place.stop :]}")
-        remarks.append(
-            f"MODEL.head.num_classes is now {num_classes}, not {text[place]}: start a new training"
-        )
+    lines = config.read_text(encoding="utf-8").splitlines(keepends=True)
+    with contextlib.suppress(ConfigError):  # training says what is wrong with it
+        number = parse("".join(lines), str(config)).lines.get(("MODEL", "head", "num_classes"), 0)
+        line = lines[number - 1] if number else ""
+        found = re.search(r"\bnum_classes\W+(\d+)", line)
+        if found and int(found[1]) < num_classes:
+            lines[number - 1] = f"{line[: found.start(1)]}{num_classes}{line[found.end(1) :]}"
+            atomic_write_text(config, "".join(lines))
+            remarks.append(
+                f"MODEL.head.num_classes is now {num_classes}, not {found[1]}: start a new training"
+            )
     return remarks
-
-
-def _place_of_num_classes(text: str) -> slice | None:
-    """Where a config says the number of classes; None where it does not."""
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError:  # training says what is wrong with it
-        return None
-    for key in ("MODEL", "head", "num_classes"):
-        if not isinstance(node, yaml.MappingNode):
-            return None
-        node = next((value for name, value in node.value if name.value == key), None)
-    if not isinstance(node, yaml.ScalarNode) or not node.value.isdecimal():
-        return None
-    return slice(node.start_mark.index, node.end_mark.index)
 
 
 def _with_valid(source: Source, valid: Source) -> list[Found]:

@@ -13,9 +13,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import paddlevideo_fast
-from paddlevideo_fast.cli.command import command_parser, count, say
+from paddlevideo_fast.cli.command import CommandParser, count, say
 from paddlevideo_fast.errors import EXIT_USER_ERROR
 from paddlevideo_fast.registry import did_you_mean
 
@@ -27,9 +28,18 @@ _QUIET = {"PYTHONWARNINGS": "ignore:No ccache found", "GLOG_minloglevel": "1"}
 _KILLED = 256 - 64  # Paddle's launcher ends with the signal's number below 256 where a process was killed
 
 
+class _Parser(CommandParser):
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, rest = self.parse_known_args(args, namespace)
+        if found.max_restart and not any(word.endswith("resume=auto") for word in rest):
+            self.error("--max_restart needs -o resume=auto: without it a restart begins anew")
+        found.words = _with_script(rest, self)
+        return found
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast launch`."""
-    parser = command_parser(
+    parser = _Parser(
         "launch",
         "Starts the processes of a run on this machine, and again where one fails or dies.",
         epilog="All other options are those of `python -m paddle.distributed.launch`, which does the work. A "
@@ -46,18 +56,13 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line, with restarts, and returns the exit code of its last start.
+def run(args: argparse.Namespace) -> int:
+    """Starts the processes, with restarts, and returns the exit code of the last start.
 
     0: done. 2: wrong input, after which a restart would not help. 128 + n: stopped by signal n. 1: anything
     else, also a process that was killed.
     """
-    parser = build_parser()
-    args, rest = parser.parse_known_args(argv)
-    if args.max_restart and not any(word.endswith("resume=auto") for word in rest):
-        parser.error("--max_restart needs -o resume=auto: without it a restart begins anew")
-    words = _with_script(rest, parser)
-    return start([sys.executable, "-m", "paddle.distributed.launch", *words], args.max_restart)
+    return start([sys.executable, "-m", "paddle.distributed.launch", *args.words], args.max_restart)
 
 
 def _with_script(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:

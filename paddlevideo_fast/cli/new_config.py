@@ -2,9 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -22,11 +22,13 @@ _RATE_STEPS = ("steps", "boundaries", "milestones")
 _MIRRORED = re.compile(r"(?<![a-z])(left|right)(?![a-z])|左|右", re.IGNORECASE)
 
 
-class Recipe(NamedTuple):
+class Recipe:
     """What a new config takes from the built-in config that it inherits.
 
-    Attributes:
+    Args:
         name: of the built-in config.
+
+    Attributes:
         batch_size: of training.
         clips_per_video: of training; batches hold a multiple of it.
         frames_of_clip: frames of a video that a clip spans.
@@ -38,58 +40,38 @@ class Recipe(NamedTuple):
         update_size: clips of an update; more than a batch where gradients are accumulated.
         base_batch_size: clips of an update that the learning rate is for; None: `update_size`.
         warmup_epochs: of the learning rate.
-    """
-
-    name: str
-    batch_size: int
-    clips_per_video: int
-    frames_of_clip: int
-    rate_end: tuple[str, int] | None
-    rate_steps: Mapping[str, Sequence[float]]
-    epochs: int
-    pretrained: str | None
-    transforms: list[Any]
-    update_size: int
-    base_batch_size: int | None
-    warmup_epochs: float
-
-
-def recipe_of(name: str) -> Recipe:
-    """The recipe of a built-in config.
 
     Raises:
         ToolError: the config reads frames, or has no number of classes to set.
         ConfigError: there is no such config.
     """
-    with quiet_import():  # the check of a config imports Paddle
-        config = load_config(name)
-    sampling: Mapping[str, Any] = config["PIPELINE"]["train"].get("sample") or {}
-    decoding: Mapping[str, Any] = config["PIPELINE"]["train"].get("decode_sampler") or {}
-    if config["DATASET"]["train"]["format"] not in ("VideoDataset", "SFVideoDataset"):
-        raise ToolError(f"--recipe {name}: reads frames; take a config for videos, such as tsm_small")
-    if "num_classes" not in config["MODEL"].get("head", {}):
-        raise ToolError(f"--recipe {name}: has no MODEL.head.num_classes to set; take another one")
-    if decoding:
-        frames = decoding["num_frames"] * decoding["sampling_rate"]
-    else:
-        frames = sampling.get("num_seg", 1) * sampling.get("seg_len", 1)
-    rate = config["OPTIMIZER"]["learning_rate"]
-    rate = rate if isinstance(rate, Mapping) else {}
-    accumulation = config.get("GRADIENT_ACCUMULATION") or {}
-    return Recipe(
-        name,
-        config["DATASET"]["batch_size"],
-        config["DATASET"]["train"].get("clips_per_video", 1),
-        frames,
-        next(((key, rate[key]) for key in _RATE_ENDS if key in rate), None),
-        {key: rate[key] for key in _RATE_STEPS if key in rate},
-        config["epochs"],
-        config["MODEL"]["backbone"].get("pretrained"),
-        config["PIPELINE"]["train"]["transform"],
-        accumulation.get("global_batch_size") or config["DATASET"]["batch_size"],
-        config["OPTIMIZER"].get("base_batch_size"),
-        rate.get("warmup_epochs", 0),
-    )
+
+    def __init__(self, name: str) -> None:
+        with quiet_import():  # the check of a config imports Paddle
+            config = load_config(name)
+        data, pipeline = config["DATASET"], config["PIPELINE"]["train"]
+        if data["train"]["format"] not in ("VideoDataset", "SFVideoDataset"):
+            raise ToolError(f"--recipe {name}: reads frames; take a config for videos, such as tsm_small")
+        if "num_classes" not in config["MODEL"].get("head", {}):
+            raise ToolError(f"--recipe {name}: has no MODEL.head.num_classes to set; take another one")
+        self.name = name
+        self.batch_size: int = data["batch_size"]
+        self.clips_per_video: int = data["train"].get("clips_per_video", 1)
+        if decoding := pipeline.get("decode_sampler"):
+            self.frames_of_clip: int = decoding["num_frames"] * decoding["sampling_rate"]
+        else:
+            self.frames_of_clip = pipeline["sample"].get("num_seg", 1) * pipeline["sample"].get("seg_len", 1)
+        rate = config["OPTIMIZER"]["learning_rate"]
+        rate = rate if isinstance(rate, Mapping) else {}
+        self.rate_end = next(((key, rate[key]) for key in _RATE_ENDS if key in rate), None)
+        self.rate_steps = {key: rate[key] for key in _RATE_STEPS if key in rate}
+        self.warmup_epochs: float = rate.get("warmup_epochs", 0)
+        self.epochs: int = config["epochs"]
+        self.pretrained: str | None = config["MODEL"]["backbone"].get("pretrained")
+        self.transforms: list[Any] = pipeline["transform"]
+        accumulation = config.get("GRADIENT_ACCUMULATION") or {}
+        self.update_size: int = accumulation.get("global_batch_size") or self.batch_size
+        self.base_batch_size: int | None = config["OPTIMIZER"].get("base_batch_size")
 
 
 def config_text(

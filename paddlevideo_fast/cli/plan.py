@@ -5,15 +5,13 @@ Example:
 """
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from paddlevideo_fast.cli.command import (
+    CommandParser,
     add_config_arguments,
-    command_parser,
     count,
     load_for_run,
-    run_command,
     show_result,
     timed_progress,
 )
@@ -21,7 +19,7 @@ from paddlevideo_fast.cli.command import (
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast plan`."""
-    parser = command_parser("plan", __doc__)
+    parser = CommandParser("plan", __doc__)
     add_config_arguments(parser)
     parser.add_argument(
         "--clips", type=count(1), help="clips of the training list (default: counted, where it exists)"
@@ -55,12 +53,8 @@ def _frame_size(text: str) -> tuple[int, int]:
     return positive(width), positive(height)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> None:
     """Prints the plan of a config; 2: wrong input, told in one message."""
-    return run_command(_run, build_parser().parse_args(argv))
-
-
-def _run(args: argparse.Namespace) -> None:
     progress = timed_progress()
     # a MULTIGRID section is planned, whether it is on or not
     cfg = load_for_run(args, [*args.override, "multigrid=true"])

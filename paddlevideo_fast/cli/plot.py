@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddlevideo_fast.cli.command import command_parser, quiet_import, run_command
+from paddlevideo_fast.cli.command import CommandParser, count, quiet_import
 from paddlevideo_fast.errors import PaddleVideoFastError
 
 _AXES = {"step": "step", "epoch": "epoch", "time": "minutes of training"}
@@ -52,7 +52,7 @@ class Run(NamedTuple):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast plot`."""
-    parser = command_parser("plot", __doc__)
+    parser = CommandParser("plot", __doc__, _rules)
     parser.add_argument("runs", nargs="+", type=Path, help="output folders, each with a metrics.jsonl")
     parser.add_argument("--labels", nargs="+", help="names of the runs (default: those of the folders)")
     parser.add_argument(
@@ -60,21 +60,15 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--chance", type=float, help="top-1 of guessing, drawn as a line, such as 0.125")
     parser.add_argument(
-        "--smooth", type=int, default=10, help="log lines a loss is averaged over (default 10)"
+        "--smooth", type=count(1), default=10, help="log lines a loss is averaged over (default 10)"
     )
     parser.add_argument("--output", type=Path, default=Path("run.png"), help="picture (default run.png)")
     return parser
 
 
-def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line, with the rules between its flags."""
-    parser = build_parser()
-    args = parser.parse_args(argv)
+def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if args.labels and len(args.labels) != len(args.runs):
         parser.error(f"--labels: {len(args.labels)} names for {len(args.runs)} runs")
-    if args.smooth < 1:
-        parser.error(f"--smooth: {args.smooth}; must be 1 or more")
-    return args
 
 
 def read_run(folder: Path, label: str | None = None) -> Run:
@@ -135,12 +129,8 @@ def draw(runs: Sequence[Run], output: Path, chance: float | None, smooth: int, a
             axes.legend()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> None:
     """Draws; 2: wrong input, told in one message."""
-    return run_command(_run, parse_args(argv))
-
-
-def _run(args: argparse.Namespace) -> None:
     labels = args.labels or [None] * len(args.runs)
     runs = [read_run(folder, label) for folder, label in zip(args.runs, labels)]
     draw(runs, args.output, args.chance, args.smooth, args.against)

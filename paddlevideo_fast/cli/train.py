@@ -3,16 +3,14 @@
 import argparse
 import json
 import os
-from collections.abc import Sequence
 
-from paddlevideo_fast.cli.command import add_config_arguments, command_parser, load_for_run, rank, run_command
+from paddlevideo_fast.cli.command import CommandParser, add_config_arguments, load_for_run
 from paddlevideo_fast.errors import DistributionError
-from paddlevideo_fast.log import setup_logging
 
 
 def build_parser(name: str = "train") -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast train`; PaddleVideo's flags keep their names."""
-    parser = command_parser(
+    parser = CommandParser(
         name,
         "Train a video model from a YAML file, or evaluate one.",
         epilog="Every key of the config can be set with -o, such as -o DATASET.batch_size=8 -o resume=auto.",
@@ -57,25 +55,8 @@ def build_test_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command line and returns its exit code.
-
-    0: done. 2: wrong input, with one message in the log. 128 + n: ended by signal n, after it saved.
-    """
-    return start(build_parser().parse_args(argv))
-
-
-def main_of_test(argv: Sequence[str] | None = None) -> int:
-    """Runs a command line of `paddlevideo-fast test`, as `main`."""
-    return start(build_test_parser().parse_args(argv))
-
-
-def start(args: argparse.Namespace) -> int:
-    """Runs a parsed command line, as `main`."""
-    return run_command(_run, args, tell=setup_logging(rank=rank()).error)
-
-
-def _run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
+    """Trains or tests; 2: wrong input, told in one message; 128 + n: ended by signal n, after it saved."""
     if args.fleet and "PADDLE_TRAINERS_NUM" not in os.environ:
         raise DistributionError(
             "--fleet: no launcher has started this process; type  paddlevideo-fast launch --nproc_per_node N "

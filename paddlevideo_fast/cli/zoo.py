@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from paddlevideo_fast.cli.command import command_parser, run_command
+from paddlevideo_fast.cli.command import CommandParser
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.registry import did_you_mean
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast zoo`."""
-    parser = command_parser("zoo", __doc__)
+    parser = CommandParser("zoo", __doc__)
     parser.add_argument(
         "words",
         nargs="*",
@@ -35,12 +35,8 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> None:
     """Prints the list; 2: nothing fits the words."""
-    return run_command(_run, build_parser().parse_args(argv))
-
-
-def _run(args: argparse.Namespace) -> None:
     from paddlevideo_fast.config.zoo import read_zoo
 
     entries = read_zoo()

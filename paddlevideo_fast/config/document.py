@@ -1,16 +1,21 @@
-"""A config: plain nested data that knows where each of its values was written."""
+"""A config: plain nested data that knows where each of its values was written, and what its check finds."""
 
 import contextlib
+import logging
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from paddlevideo_fast.config.types import KeyPath
 from paddlevideo_fast.config.yaml_source import dotted, dump
-from paddlevideo_fast.errors import ConfigError, SettingError
+from paddlevideo_fast.errors import MAX_PROBLEMS, ConfigError, SettingError, shown
 from paddlevideo_fast.io.files import atomic_write_text
+from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.plugins import Import
+
+_LOGGER = get_logger(__name__)
 
 
 class Config(dict):
@@ -130,3 +135,69 @@ class Config(dict):
 def _path_of(key: str) -> KeyPath:
     """The key path of a dotted key, without the value after an `=`."""
     return tuple(int(part) if part.isdecimal() else part for part in key.partition("=")[0].split("."))
+
+
+@dataclass
+class Findings:
+    """Collects what a check finds, so that one look shows everything.
+
+    Attributes:
+        config: what is checked.
+        problems: one line each.
+        unused: by the component that does without them and their name, key paths that have no effect, with
+            the reason.
+        left_out: key path of a component's name, the name, and the name of an earlier component, to those of
+            its arguments that the new one does not take.
+    """
+
+    config: Config
+    problems: list[str] = field(default_factory=list)
+    unused: dict[tuple[str, Any], list[tuple[KeyPath, str]]] = field(default_factory=dict)
+    left_out: dict[tuple[KeyPath, str, str], list[str]] = field(default_factory=dict)
+
+    def problem(self, path: KeyPath, text: str) -> None:
+        """Notes a problem of the key at `path`.
+
+        Raises:
+            ConfigError: the problems are too many.
+        """
+        self._add(self.config.problem(path, text))
+
+    def wrong_value(self, path: KeyPath, value: Any, expected: str) -> None:
+        """Notes a value of the wrong kind."""
+        self._add(f"{self.config.where(path)}  {dotted(path)}={shown(value)}: expected {expected}")
+
+    def _add(self, line: str) -> None:
+        self.problems.append(line)
+        if len(self.problems) > MAX_PROBLEMS:  # each may cost a search for the nearest name
+            raise ConfigError(self.problems)
+
+    def has_no_effect(self, path: KeyPath, owner: str, reason: str) -> None:
+        """Notes a key that is accepted and taken out; the keys of one name and owner are one warning."""
+        self.unused.setdefault((owner, path[-1]), []).append((path, reason))
+
+    def leave_out(self, name: KeyPath, value: str, key: str) -> None:
+        """Notes an argument that the component `value`, named at `name`, inherited and does not take."""
+        path = (*name[:-1], key)
+        earlier = self.config.inherited[path]
+        self.left_out.setdefault((name, value, earlier), []).append(key)
+
+    def settle(self) -> None:
+        """Takes out of the config what has no effect, and says so once.
+
+        Raises:
+            ConfigError: with all problems; the config is then unchanged.
+        """
+        if self.problems:
+            raise ConfigError(self.problems)
+        for (name, value, earlier), keys in self.left_out.items():
+            text = f"left out what was written for {earlier}: {', '.join(keys)}"
+            warn_once(_LOGGER, self.config.problem(f"{dotted(name)}={value}", text), logging.INFO)
+            for key in keys:
+                self.config.remove((*name[:-1], key))
+        for items in self.unused.values():
+            for path, _ in items:
+                self.config.remove(path)
+            path, reason = items[0]
+            more = f" (and in {len(items) - 1} more places)" if len(items) > 1 else ""
+            warn_once(_LOGGER, self.config.problem(path, f"has no effect{more}: {reason}"))

@@ -1,4 +1,4 @@
-"""The kinds of sections that a config is made of. Each one checks and builds what it holds.
+"""The kinds of sections that a config is made of; each checks and builds what it holds. `ROOT` is their tree.
 
 The constructor of a registered class is the schema of its section. A class may say more about its arguments:
 
@@ -10,11 +10,11 @@ The constructor of a registered class is the schema of its section. A class may 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import (
-    Any,
-)
+from typing import Any
 
-from paddlevideo_fast.config.findings import Findings
+from paddlevideo_fast import registry as registries
+from paddlevideo_fast.config import settings
+from paddlevideo_fast.config.document import Findings
 from paddlevideo_fast.config.types import KeyPath, arguments_of, describe, mismatches, plain_alternatives
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import Registry, did_you_mean, is_own
@@ -270,8 +270,8 @@ def check_arguments(
         if key in arguments and key in parts:
             parts[key].check_argument(value, arguments[key].hint, here, found)
         elif key in arguments:
-            for item in mismatches(value, arguments[key].hint):
-                found.wrong_value((*here, *item.path), item.value, item.expected)
+            for item in mismatches(value, arguments[key].hint, here):
+                found.wrong_value(item.path, item.value, item.expected)
         elif key in ignored:
             found.has_no_effect(here, cls.__name__, ignored[key])
         elif key in refused:
@@ -384,3 +384,65 @@ def _wrong_names(cls: type, given: set[str]) -> list[str]:
         for name, argument in arguments.items()
         if argument.required and name not in given
     ]
+
+
+_DATASET = Component(
+    registries.DATASETS,
+    injected=("pipeline", "seed", "training"),
+    purpose="An annotation list and where its files lie.",
+)
+PIPELINE = Group(
+    {
+        "decode": Component(registries.DECODERS, purpose="How a file is opened."),
+        "sample": Component(registries.SAMPLERS, purpose="Which frames of it are read."),
+        "decode_sampler": Component(
+            registries.SAMPLERS, purpose="Stands for `sample`, and for `decode` with a VideoDecoder."
+        ),
+        "transform": ComponentList(
+            registries.TRANSFORMS, purpose="What happens to the frames, in this order."
+        ),
+    },
+    settings.PipelineSettings,
+    required=("decode", "sample", "transform"),
+    replaced_by={"decode": "decode_sampler", "sample": "decode_sampler"},
+    purpose="From a file to a clip.",
+)
+
+
+def _splits(section: Section) -> dict[str, Section]:
+    return dict.fromkeys(("train", "valid", "test"), section)
+
+
+ROOT = Group(
+    {
+        "MODEL": Component(registries.RECOGNIZERS, purpose="The network."),
+        "DATASET": Group(_splits(_DATASET), settings.DatasetSettings),
+        "PIPELINE": Group(_splits(PIPELINE), purpose="What is done to a sample, for each part of the data."),
+        "OPTIMIZER": Component(registries.OPTIMIZERS, purpose="How the weights are updated."),
+        "METRIC": Component(registries.METRICS, purpose="What an evaluation measures."),
+        "MIX": Component(registries.MIXES, purpose="Mixing of the samples of a training batch."),
+        "CALLBACKS": ComponentList(
+            registries.CALLBACKS,
+            purpose="Callbacks of your own, from plug-ins. They come after validation, before the records "
+            "and the checkpoint.",
+            plain_names=True,
+        ),
+        "TRACKERS": ComponentList(
+            registries.TRACKERS,
+            purpose="Where curves, settings and results go besides the output folder. Without this section: "
+            "`visualdl`. Where `use_visualdl` is written, it decides on VisualDL.",
+            plain_names=True,
+        ),
+        **{key: Group(settings=kind) for key, (_, kind, _) in settings.SECTIONS.items()},
+        "DALI_LOADER": Group(settings=settings.DaliData),
+        "INFERENCE": Unsupported("prediction reads videos as PIPELINE.valid says"),
+    },
+    settings.RunSettings,
+    required=("MODEL", "DATASET", "PIPELINE"),
+    needs={
+        "DATASET.train": ("PIPELINE.train", "OPTIMIZER"),
+        "DATASET.valid": ("PIPELINE.valid", "METRIC"),
+        "DATASET.test": ("PIPELINE.test", "METRIC"),
+    },
+    purpose="Settings of the run, at the top level of the file.",
+)

@@ -128,28 +128,30 @@ def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
         yield path, value
 
 
-def mismatches(value: Any, hint: Any) -> Iterator[Mismatch]:
-    """Everything in `value` that does not fit `hint`, with its place inside the value where possible."""
+def mismatches(value: Any, hint: Any, path: KeyPath = ()) -> Iterator[Mismatch]:
+    """Everything in the `value` at `path` that does not fit `hint`, with its place where possible."""
     origin, parameters = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any or isinstance(hint, typing.TypeVar):
         return
     if origin is Annotated:
-        yield from _annotated(value, hint, parameters)
+        limits = [extra for extra in parameters[1:] if isinstance(extra, Range)]
+        if list(mismatches(value, parameters[0])) or not all(limit.allows(value) for limit in limits):
+            yield _no_fit(value, hint, path)
     elif origin in _UNIONS:
-        yield from _union(value, hint, parameters)
+        yield from _union(value, hint, parameters, path)
     elif origin is Literal:
         if not any(value == option and type(value) is type(option) for option in parameters):
-            yield Mismatch((), value, describe(hint))
+            yield Mismatch(path, value, describe(hint))
     elif _is_list_hint(hint):
-        yield from _items(value, hint, parameters)
+        yield from _items(value, hint, parameters, path)
     elif _is_mapping_hint(hint):
         if not isinstance(value, dict):
-            yield Mismatch((), value, describe(hint))
+            yield Mismatch(path, value, describe(hint))
         elif len(parameters) == 2:
             for key, item in value.items():
-                yield from _below(key, mismatches(item, parameters[1]))
+                yield from mismatches(item, parameters[1], (*path, key))
     elif not _is_plain(value, hint):
-        yield _no_fit(value, hint)
+        yield _no_fit(value, hint, path)
 
 
 def describe(hint: Any) -> str:
@@ -184,14 +186,7 @@ def _bare(hint: Any) -> Any:
     return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
 
 
-def _annotated(value: Any, hint: Any, parameters: Sequence[Any]) -> Iterator[Mismatch]:
-    found = list(mismatches(value, parameters[0]))
-    limits = [extra for extra in parameters[1:] if isinstance(extra, Range)]
-    if found or not all(limit.allows(value) for limit in limits):
-        yield _no_fit(value, hint)
-
-
-def _union(value: Any, hint: Any, options: Sequence[Any]) -> Iterator[Mismatch]:
+def _union(value: Any, hint: Any, options: Sequence[Any], path: KeyPath) -> Iterator[Mismatch]:
     if any(not list(mismatches(value, option)) for option in options):
         return
     # One list or mapping among the options: what is wrong inside of it says more than "none of these".
@@ -201,46 +196,35 @@ def _union(value: Any, hint: Any, options: Sequence[Any]) -> Iterator[Mismatch]:
         if (isinstance(value, list) and _is_list_hint(option))
         or (isinstance(value, dict) and _is_mapping_hint(option))
     ]
-    inside = list(mismatches(value, same_kind[0])) if len(same_kind) == 1 else []
-    if inside and all(problem.path for problem in inside):
+    inside = list(mismatches(value, same_kind[0], path)) if len(same_kind) == 1 else []
+    if inside and all(problem.path != path for problem in inside):
         yield from inside
     else:
-        yield _no_fit(value, hint)
+        yield _no_fit(value, hint, path)
 
 
-def _no_fit(value: Any, hint: Any) -> Mismatch:
+def _no_fit(value: Any, hint: Any, path: KeyPath) -> Mismatch:
     """A value of another kind; where it is a number, the limits of all numbers may be what it breaks."""
     limit = ""
     if isinstance(value, int) and abs(value) > _MAX_INT:
         limit = f" (at most {_MAX_INT})"
     elif isinstance(value, float) and not _is_finite(value):
         limit = " (finite)"
-    return Mismatch((), value, describe(hint) + limit)
+    return Mismatch(path, value, describe(hint) + limit)
 
 
 def _is_finite(value: float) -> bool:
     return abs(value) <= sys.float_info.max  # unlike math.isfinite, for an int of any length
 
 
-def _items(value: Any, hint: Any, parameters: Sequence[Any]) -> Iterator[Mismatch]:
-    if not isinstance(value, (list, tuple)):
-        yield Mismatch((), value, describe(hint))
+def _items(value: Any, hint: Any, parameters: Sequence[Any], path: KeyPath) -> Iterator[Mismatch]:
+    is_fixed = typing.get_origin(hint) is tuple and Ellipsis not in parameters
+    if not isinstance(value, (list, tuple)) or (is_fixed and len(parameters) != len(value)):
+        yield Mismatch(path, value, describe(hint))
         return
-    hints: list[Any]
-    if typing.get_origin(hint) is tuple and Ellipsis not in parameters:
-        hints = list(parameters)
-        if len(hints) != len(value):
-            yield Mismatch((), value, describe(hint))
-            return
-    else:
-        hints = [parameters[0] if parameters else Any] * len(value)
+    hints = parameters if is_fixed else [parameters[0] if parameters else Any] * len(value)
     for index, (item, item_hint) in enumerate(zip(value, hints)):
-        yield from _below(index, mismatches(item, item_hint))
-
-
-def _below(key: str | int, found: Iterator[Mismatch]) -> Iterator[Mismatch]:
-    for problem in found:
-        yield Mismatch((key, *problem.path), problem.value, problem.expected)
+        yield from mismatches(item, item_hint, (*path, index))
 
 
 def _is_list_hint(hint: Any) -> bool:

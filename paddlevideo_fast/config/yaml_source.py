@@ -6,7 +6,7 @@ keys and files that inherit repeat what they name.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -19,9 +19,8 @@ _LOGGER = get_logger(__name__)
 
 MAX_CHARACTERS = 2**18
 MAX_DEPTH = 50
-MAX_DIGITS = 100
+_MAX_DIGITS = 100
 _MAX_VALUES = 25_000
-_MAX_WARNINGS = 20
 _TAG = "tag:yaml.org,2002:"
 _EXPONENT = re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)[eE][-+]?\d+$")
 _SCALARS = {f"{_TAG}{kind}" for kind in ("null", "bool", "int", "float")}
@@ -86,7 +85,7 @@ class Source:
     """
 
     data: Any
-    lines: dict[KeyPath, int] = field(default_factory=dict)
+    lines: dict[KeyPath, int]
 
 
 def parse(text: str, name: str, budget: Budget | None = None) -> Source:
@@ -107,10 +106,7 @@ def parse(text: str, name: str, budget: Budget | None = None) -> Source:
         loader = _Loader(text)
         node = loader.get_single_node()
         reader = _Reader(loader, name, budget)
-        source = Source(None, reader.lines)
-        source.lines[()] = 1
-        if node is not None:
-            source.data = reader.read(node, ())
+        data = None if node is None else reader.read(node, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark else name
@@ -122,11 +118,9 @@ def parse(text: str, name: str, budget: Budget | None = None) -> Source:
         raise ConfigError([f"{name}  not valid YAML: {_TOO_DEEP}"]) from None
     if reader.problems:
         raise ConfigError(list(dict.fromkeys(reader.problems)))
-    for warning in reader.alike[:_MAX_WARNINGS]:
+    for warning in reader.alike:
         warn_once(_LOGGER, warning)
-    if len(reader.alike) > _MAX_WARNINGS:
-        warn_once(_LOGGER, f"{name}  {len(reader.alike) - _MAX_WARNINGS} more keys are written twice, alike")
-    return source
+    return Source(data, reader.lines)
 
 
 def dump(data: Any) -> str:
@@ -141,10 +135,9 @@ class _Reader:
         self.loader = loader
         self.name = name
         self.budget = budget
-        self.lines: dict[KeyPath, int] = {}
+        self.lines: dict[KeyPath, int] = {(): 1}
         self.problems: list[str] = []
         self.alike: list[str] = []  # warnings
-        self.examined: set[int] = set()
 
     def read(self, node: yaml.Node, path: KeyPath) -> Any:
         if len(path) > MAX_DEPTH:
@@ -167,7 +160,7 @@ class _Reader:
             return node.value
         if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
             try:
-                if len(node.value) <= MAX_DIGITS:
+                if len(node.value) <= _MAX_DIGITS:
                     return self.loader.construct_object(node)
             except (ValueError, KeyError, IndexError):
                 pass
@@ -194,11 +187,10 @@ class _Reader:
                         merged.update(self._pairs(source, path))
                 continue
             key = self._key(key_node, path)
-            if key in own and id(node) not in self.examined:
+            if key in own:
                 self._compare(own[key], (key_node, value_node), (*path, key))
             if key is not None:
                 own[key] = (key_node, value_node)
-        self.examined.add(id(node))
         return {**merged, **own}
 
     def _key(self, node: yaml.Node, path: KeyPath) -> str | None:
@@ -221,9 +213,8 @@ class _Reader:
         line = first[0].start_mark.line + 1
         # the repr, because 1 == True == 1.0
         if repr(self.read(first[1], path)) == repr(self.read(again[1], path)):
-            self.alike.append(
-                f"{self._where(again[0])}  {dotted(path)}: written twice, alike, first in line {line}"
-            )
+            where = f"{self._where(again[0])}  {dotted(path)}"
+            self.alike.append(f"{where}: written twice, alike, first in line {line}")
         else:
             message = f"written twice, with another value first in line {line}; keep one"
             self._problem(again[0], path, message)

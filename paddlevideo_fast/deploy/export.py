@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -229,7 +230,11 @@ def _export(
         if options.onnx_fp16:
             _to_16_bits(files.onnx)
     settings = replace(settings, checksums=checksums_of([*files.programs, files.params]))
-    _save_settings(recipe._replace(settings=settings), files.settings, options)
+    if options.paddlex is None:
+        recipe._replace(settings=settings).save(files.settings)
+    else:
+        names = settings.class_names or [str(number) for number in range(settings.num_classes)]
+        save_paddlex_form(recipe.dataset(), names, options.paddlex, files.settings)
     clips = np.random.default_rng(0).integers(
         0, 256, (2, *(m if s == FREE else s for s, m in zip(shape, made)), 3), np.uint8
     )
@@ -280,14 +285,6 @@ def deviation_of(found: Any, expected: Any) -> float:
     return float(np.abs(found - expected).max() / max(np.abs(expected).max(), 1e-12))
 
 
-def _save_settings(recipe: Recipe, path: Path, options: ExportOptions) -> None:
-    if options.paddlex is None:
-        recipe.save(path)
-        return
-    names = recipe.settings.class_names or [str(number) for number in range(recipe.settings.num_classes)]
-    save_paddlex_form(recipe.dataset(), names, options.paddlex, path)
-
-
 def _trained(cfg: Config, weights: str | Path, options: ExportOptions) -> nn.Layer:
     model = build_model(cfg["MODEL"], load_pretrained=False)
     load_weights(model, weights, strict=True)
@@ -301,19 +298,14 @@ def _trained(cfg: Config, weights: str | Path, options: ExportOptions) -> nn.Lay
     return model
 
 
-class _AnyVideo(NamedTuple):
-    """A video that is larger and longer than any clip, so that a pipeline shows the shape of its clips."""
-
-    num_frames: int = 100_000
-    avg_fps: float = 30.0
-    width: int = 1024
-    height: int = 1024
+# A video that is larger and longer than any clip, so that a pipeline shows the shape of its clips.
+_ANY_VIDEO: Any = SimpleNamespace(num_frames=100_000, avg_fps=30.0, width=1024, height=1024)
 
 
 def clip_shape(recipe: Recipe) -> list[int]:
     """[T, H, W] of the clips that the pipeline makes for the network."""
     dataset = recipe.dataset()
-    plan = dataset.pipeline.plan(_AnyVideo(), VideoRecord("a video", (0,)), ClipRequest(0, 0), Middle())
+    plan = dataset.pipeline.plan(_ANY_VIDEO, VideoRecord("a video", (0,)), ClipRequest(0, 0), Middle())
     num_frames, height, width, _ = plan.geometry.plan().shape(len(plan.frames))
     return [num_frames // dataset.num_crops, height, width]
 

@@ -1,16 +1,349 @@
-"""Predicts a live source: a camera, a network stream or a pipe."""
+"""Predicts live video: a camera, a network stream or a pipe, of which the newest frames are kept."""
 
+from __future__ import annotations
+
+import os
+import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
-from paddlevideo_fast.deploy.live_source import LiveSource, LiveWindow
-from paddlevideo_fast.deploy.prediction import Entry, Prediction, Unread, Windowing, entry_of
-from paddlevideo_fast.deploy.predictor import Predictor
+import av
+import numpy as np
+
+from paddlevideo_fast.decode.colour import RgbConverter
+from paddlevideo_fast.decode.container import LIBAV_ERRORS
+from paddlevideo_fast.decode.reader import VideoReader
+from paddlevideo_fast.deploy.predictor import Entry, Prediction, Predictor, Unread, Windowing, entry_of
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.log import printable
+from paddlevideo_fast.io.files import PIPE, is_pipe
+from paddlevideo_fast.io.urls import shown_url
+from paddlevideo_fast.log import get_logger, printable
 
+WhenSlow = Literal["drop", "wait"]
+
+_STDIN = 0
+_NUM_LOOKED_AT = 8  # bytes
+_MP4_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip")
+_JUMP_SEC = 10.0  # times that go back, or on by more, are those of a stream that began anew
+_LONGEST_PAUSE_SEC = 30.0
 _ROUNDING_SEC = 1e-6  # of sums of times
+
+
+class LiveFrame(NamedTuple):
+    """A decoded frame.
+
+    Attributes:
+        time_sec: when it is shown, in seconds of the stream since its first frame.
+        arrived: when it was decoded, by `time.monotonic`.
+        picture: PyAV's frame, in the colours of the stream.
+    """
+
+    time_sec: float
+    arrived: float
+    picture: Any
+
+
+class LiveWindow(VideoReader):
+    """Frames of a live source as a video.
+
+    Args:
+        path: the source, for messages.
+        frames: at least one, in order.
+    """
+
+    def __init__(self, path: str, frames: list[LiveFrame]) -> None:
+        self.path = path
+        self.shown = frames
+        self.num_frames = len(frames)
+        lasts = frames[-1].time_sec - frames[0].time_sec
+        self.avg_fps = (len(frames) - 1) / lasts if lasts > 0 else 0.0
+        self._to_rgb = RgbConverter()
+
+    @property
+    def quarter_turns(self) -> int:
+        return self._to_rgb.quarter_turns
+
+    def times_sec(self) -> np.ndarray:
+        times = np.array([frame.time_sec for frame in self.shown])
+        return times - times[0]
+
+    def _decode(self, wanted: list[int]) -> Iterable[tuple[int, np.ndarray]]:
+        return ((index, self._to_rgb(self.shown[index].picture)) for index in wanted)
+
+
+class LiveSource:
+    """Decodes a live source in a thread of its own and keeps its newest frames.
+
+    Frames have times in seconds since the first frame. Where the source begins anew (after a reconnection, or
+    where its times jump), what was kept is dropped, and times go on by the clock.
+
+    Args:
+        address: `-` for the standard input, an address such as rtsp://…, a device or a named pipe.
+        keep_sec: how much of the stream is kept; a frame takes its size in the stream's own colours.
+        when_slow: what happens where frames are not used in time: "drop": the oldest go; "wait": the source
+            is not read on, as is right for a pipe from a file.
+        stall_sec: after how long without a frame this is told.
+        num_reconnects: how often in a row a device or network stream that ends is opened again, with pauses
+            of 1, 2, 4, … up to 30 seconds. A pipe that ends has ended.
+        container_format: FFmpeg's name of the format; None: FFmpeg finds out.
+        options: of FFmpeg, for the format and its protocol.
+
+    Attributes:
+        begin_sec: time of the newest beginning; no window reaches over it.
+        newest_sec: time of the newest frame.
+        num_frames: frames that were decoded.
+        num_dropped: frames that went before they were used, because of "drop" or a new beginning.
+        num_corrupt: packets that did not decode.
+        num_restarts: new beginnings.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        keep_sec: float,
+        when_slow: WhenSlow | None = None,
+        stall_sec: float = 5.0,
+        num_reconnects: int = 10,
+        container_format: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.address = address
+        self.name = "<stdin>" if address == PIPE else shown_url(address)
+        self._ends = is_pipe(address)
+        self.keep_sec = keep_sec
+        self.when_slow: WhenSlow = when_slow or ("wait" if self._ends else "drop")
+        self.stall_sec = stall_sec
+        self.num_reconnects = 0 if self._ends else num_reconnects
+        self._format = container_format or ("v4l2" if address.startswith("/dev/video") else None)
+        usual = {"rtsp_transport": "tcp"} if address.startswith(("rtsp://", "rtsps://")) else {}
+        self._options = {**usual, **(options or {})}
+        self.num_frames = self.num_dropped = self.num_corrupt = self.num_restarts = 0
+        self._frames: deque[LiveFrame] = deque()
+        self._changed = threading.Condition()
+        self._is_open = self._stopped = self._has_ended = False
+        self._error: VideoDecodeError | None = None
+        self._num_failures = 0  # in a row
+        self.begin_sec = self.newest_sec = 0.0
+        self._needed_sec = self._used_sec = 0.0
+        self._first_pts_sec: float | None = None  # of what has come since the newest beginning
+        self._last_arrival = 0.0
+
+    def __enter__(self) -> LiveSource:
+        """Opens the source.
+
+        Raises:
+            VideoDecodeError: it cannot be opened, or has no video.
+        """
+        threading.Thread(target=self._run, name="live source", daemon=True).start()
+        self._wait_for(lambda: self._is_open)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    @property
+    def end_sec(self) -> float:
+        """Time at which the newest frame ends, which is taken to last as long as the one before."""
+        with self._changed:
+            last = [frame.time_sec for frame in self._frames][-2:]
+            return self.newest_sec + (last[1] - last[0] if len(last) == 2 else 1e-3)
+
+    def wait_until(self, time_sec: float) -> bool:
+        """Waits for a frame at `time_sec` or later; False: the source has ended before.
+
+        A source that gives no frame for `stall_sec` is told once.
+
+        Raises:
+            VideoDecodeError: the source ended with an error.
+        """
+        return self._wait_for(lambda: self.num_frames > 0 and self.newest_sec >= time_sec)
+
+    def _wait_for(self, has_come: Callable[[], bool]) -> bool:
+        told = False
+        with self._changed:
+            while not has_come():
+                if self._has_ended:
+                    if self._error is not None:
+                        raise self._error
+                    return False
+                if not self._changed.wait(self.stall_sec) and not told:
+                    told = True
+                    get_logger().warning("%s: no frame for %g s; waiting", self.name, self.stall_sec)
+        return True
+
+    def take(self, start_sec: float, end_sec: float) -> LiveWindow | None:
+        """The frames with start ≤ time < end; None: there is none."""
+        with self._changed:
+            frames = [frame for frame in self._frames if start_sec <= frame.time_sec < end_sec]
+            self._used_sec = max(self._used_sec, end_sec)
+        return LiveWindow(self.name, frames) if frames else None
+
+    def go_on_at(self, time_sec: float, has_skipped: bool = False) -> None:
+        """Frees the frames before a time.
+
+        Args:
+            time_sec: frames from here on will be taken.
+            has_skipped: frames before that nobody has taken count as dropped.
+        """
+        with self._changed:
+            while self._frames and self._frames[0].time_sec < time_sec:
+                frame = self._frames.popleft()
+                self.num_dropped += has_skipped and frame.time_sec >= self._used_sec
+            self._needed_sec = time_sec
+            self._changed.notify_all()
+
+    def summary(self, num_windows: int) -> str:
+        """What has come so far, in one line."""
+        return (
+            f"{printable(self.name)}: {self.newest_sec:.1f} s, {self.num_frames} frames, {num_windows} "
+            f"windows; {self.num_dropped} frames dropped, {self.num_corrupt} packets corrupt, "
+            f"{self.num_restarts} new beginnings"
+        )
+
+    def _run(self) -> None:
+        """Reads to the end; whoever waits for frames hears of any error."""
+        ended_by = None
+        try:
+            self._read_all()
+        except VideoDecodeError as error:
+            ended_by = error
+        except Exception as error:
+            ended_by = VideoDecodeError(self.name, f"{type(error).__name__}: {error}")
+        with self._changed:
+            self._has_ended, self._error = True, ended_by
+            self._changed.notify_all()
+
+    def _read_all(self) -> None:
+        container = self._open()
+        with self._changed:
+            self._is_open = True
+            self._changed.notify_all()
+        while True:
+            before, cause = self.num_frames, ""
+            try:
+                with container:
+                    for picture in self._pictures(container):
+                        self._put(picture)
+                        if self._stopped:
+                            return
+            except LIBAV_ERRORS as error:
+                cause = _cause(error)
+            if self._ends and not cause:
+                return
+            if self._ends:
+                raise VideoDecodeError(self.name, cause)
+            self._num_failures = 0 if self.num_frames > before else self._num_failures + 1
+            container = self._reopen(cause or "the stream has ended")
+
+    def _reopen(self, cause: str) -> Any:
+        """Opens the source again, with pauses."""
+        while self._num_failures < self.num_reconnects and not self._stopped:
+            pause_sec = min(2.0**self._num_failures, _LONGEST_PAUSE_SEC)
+            get_logger().warning("%s: %s; connecting again in %g s", self.name, cause, pause_sec)
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped, pause_sec)
+            try:
+                container = self._open()
+            except VideoDecodeError as error:
+                cause = error.cause
+                self._num_failures += 1
+            else:
+                self._first_pts_sec = None
+                return container
+        raise VideoDecodeError(self.name, f"{cause}, also after {self._num_failures} reconnections")
+
+    def _open(self) -> Any:
+        stdin = _StandardInput() if self.address == PIPE else None
+        source: Any = stdin or self.address
+        timeout = None if self._ends else (30.0, max(2 * self.stall_sec, 10.0))
+        try:
+            container = av.open(source, format=self._format, options=self._options, timeout=timeout)
+        except LIBAV_ERRORS as error:
+            cause = _cause(error)
+            raise VideoDecodeError(self.name, stdin.why_not(cause) if stdin else cause) from error
+        if not container.streams.video:
+            container.close()
+            raise VideoDecodeError(self.name, "has no video")
+        return container
+
+    def _pictures(self, container: Any) -> Iterator[Any]:
+        stream = container.streams.video[0]
+        stream.codec_context.thread_count = 1  # more would hold frames back
+        for packet in container.demux(stream):
+            try:
+                yield from packet.decode()
+            except av.error.InvalidDataError:
+                self.num_corrupt += 1
+
+    def _put(self, picture: Any) -> None:
+        now = time.monotonic()
+        with self._changed:
+            time_sec = self._time_of(picture, now)
+            if time_sec is None:
+                return
+            self.num_frames += 1
+            self.newest_sec, self._last_arrival = time_sec, now
+            self._frames.append(LiveFrame(time_sec, now, picture))
+            self._changed.notify_all()
+            if self.when_slow == "wait":
+                self._changed.wait_for(lambda: self._stopped or time_sec - self._needed_sec <= self.keep_sec)
+            while self._frames and self._frames[0].time_sec < time_sec - self.keep_sec:
+                self.num_dropped += self._frames.popleft().time_sec >= self._used_sec
+
+    def _time_of(self, picture: Any, now: float) -> float | None:
+        """The stream's time of a picture; None: it comes twice, or too late."""
+        pts_sec = now if picture.time is None else float(picture.time)
+        if self._first_pts_sec is not None:
+            time_sec = self.begin_sec + pts_sec - self._first_pts_sec
+            since_newest_sec = time_sec - self.newest_sec
+            if 0 < since_newest_sec <= _JUMP_SEC:
+                return time_sec
+            if -_JUMP_SEC < since_newest_sec <= 0:
+                self.num_dropped += 1
+                return None
+        self._first_pts_sec = pts_sec
+        if self.num_frames:
+            self.num_restarts += 1
+            self.begin_sec = self.newest_sec + max(now - self._last_arrival, 1e-3)
+            self.num_dropped += sum(frame.time_sec >= self._used_sec for frame in self._frames)
+            self._frames.clear()
+        return self.begin_sec
+
+
+class _StandardInput:
+    """The standard input for libav: it has no `seek`, and gives what is there without waiting for more.
+
+    It takes no lock of Python's, which a thread that waits for input would hold at the end of the process.
+    """
+
+    def __init__(self) -> None:
+        self._begin = b""
+
+    def read(self, num_bytes: int) -> bytes:
+        data = os.read(_STDIN, num_bytes)
+        if len(self._begin) < _NUM_LOOKED_AT:
+            self._begin += data[:_NUM_LOOKED_AT]
+        return data
+
+    def why_not(self, cause: str) -> str:
+        """Why libav opens no video here, where its own cause does not say it."""
+        if not self._begin:
+            return "the input is empty"
+        if self._begin[4:8] in _MP4_BOXES:
+            return (
+                "an MP4 or MOV is read from its end, and a pipe cannot go back: give the file's path, or "
+                "send MPEG-TS or Matroska"
+            )
+        return f"is no video that libav knows: {cause}"
+
+
+def _cause(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from paddlevideo_fast.config import Config, check_config
-from paddlevideo_fast.config.layers import IMPORTS, read_with_bases
-from paddlevideo_fast.config.load import import_plugins
-from paddlevideo_fast.config.schema import PIPELINE
-from paddlevideo_fast.config.sections import Group
+from paddlevideo_fast.config.load import IMPORTS, import_plugins, read_with_bases
+from paddlevideo_fast.config.sections import PIPELINE, Group
 from paddlevideo_fast.config.settings import settings_from
 from paddlevideo_fast.config.types import MAX_SIZE, Activation, NumViews, Range, Size, arguments_of
 from paddlevideo_fast.deploy.paddlex_form import from_paddlex_form
@@ -41,7 +39,7 @@ logger = get_logger(__name__)
 Split = Literal["valid", "test"]
 FREE = -1
 Axis = Annotated[int, Range(FREE, MAX_SIZE)]
-_OF_EXPORT = ("input_dtype", "input_shape", "class_names", "checksums")
+_OF_EXPORT = ("input_dtype", "input_shape", "checksums")
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,7 @@ def read_recipe(path: str | Path, imports: Sequence[str] = ()) -> Recipe:
 
 
 def recipe_in_place(path: str | Path, cfg: Config) -> Recipe:
-    """The recipe of a config, with the keys that only the export of a program knows.
+    """The recipe of a config with its class names, and with the keys that only the export of a program knows.
 
     Args:
         path: the settings file next to the program; it may be missing, as for programs of PaddleVideo.
@@ -160,16 +158,17 @@ def recipe_in_place(path: str | Path, cfg: Config) -> Recipe:
         PaddleVideoFastError: see `recipe_of` and `read_recipe`.
     """
     recipe = recipe_of(cfg)
-    if not Path(path).is_file():
-        return recipe
-    known = read_recipe(path, cfg.get("imports", ())).settings
     classes = classes_of_config(cfg, recipe.settings.num_classes)
-    if classes and known.class_names:
-        check_classes(classes, Classes(known.class_names, str(path)))
-    elif classes:
-        logger.info("classes not compared: no names in %s", path)
-    kept = {name: getattr(known, name) for name in _OF_EXPORT}
-    return recipe._replace(settings=replace(recipe.settings, **kept))
+    known: dict[str, Any] = {"class_names": classes and classes.names}
+    if Path(path).is_file():
+        settings = read_recipe(path, cfg.get("imports", ())).settings
+        known.update({name: getattr(settings, name) for name in _OF_EXPORT})
+        if classes and settings.class_names:
+            check_classes(classes, Classes(settings.class_names, str(path)))
+        elif classes:
+            logger.info("classes not compared: no names in %s", path)
+        known["class_names"] = settings.class_names or known["class_names"]
+    return recipe._replace(settings=replace(recipe.settings, **known))
 
 
 def recipe_of(

@@ -8,9 +8,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from paddlevideo_fast.cli import export as export_command
-from paddlevideo_fast.cli import train as train_command
+from paddlevideo_fast.cli import train
 from paddlevideo_fast.cli.command import quiet_import, rank, run_command
+from paddlevideo_fast.cli.commands import COMMANDS
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import setup_logging
@@ -23,9 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    args = train_command.build_parser().parse_args(argv)
+    args = train.build_parser().parse_args(argv)
     if not is_paddlex_config(args.config):
-        return train_command.start(args)
+        return COMMANDS["train"].run(args)
     return run_command(_train_or_test, args, tell=setup_logging(rank=rank()).error)
 
 
@@ -40,7 +40,7 @@ def export(argv: Sequence[str] | None = None) -> int:
     finder = argparse.ArgumentParser(add_help=False)
     finder.add_argument("-c", "--config", default="")
     if not is_paddlex_config(finder.parse_known_args(argv)[0].config):
-        return export_command.main(argv)
+        return COMMANDS["export"].start(argv)
     parser = argparse.ArgumentParser(description="Exports a config of PaddleX as a folder that it runs.")
     parser.add_argument("-c", "--config", required=True, help="YAML file of PaddleX")
     parser.add_argument("--override", action="append", default=[], help="sets a key of it, KEY=VALUE")
@@ -50,7 +50,7 @@ def export(argv: Sequence[str] | None = None) -> int:
 
 
 def _train_or_test(args: argparse.Namespace) -> int:
-    overrides = args.override + train_command.flags_as_overrides(args)
+    overrides = args.override + train.flags_as_overrides(args)
     _prepare(args.config, overrides)
     with quiet_import():
         from paddlevideo_fast import assembly

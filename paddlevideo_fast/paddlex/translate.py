@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paddlevideo_fast.config import Config, load_config
-from paddlevideo_fast.config.layers import apply_overrides, read_with_bases
-from paddlevideo_fast.config.schema import ROOT
+from paddlevideo_fast.config.load import apply_overrides, read_with_bases
+from paddlevideo_fast.config.sections import ROOT
 from paddlevideo_fast.errors import AnnotationError, ConfigError
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import did_you_mean

@@ -7,8 +7,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from paddlevideo_fast.deploy.prediction import Entry, entry_of
-from paddlevideo_fast.deploy.predictor import Prediction, Predictor, Unread, WindowedPrediction
+from paddlevideo_fast.deploy.predictor import (
+    Entry,
+    Prediction,
+    Predictor,
+    Unread,
+    WindowedPrediction,
+    entry_of,
+)
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import shown_url

@@ -10,7 +10,7 @@ from pathlib import Path
 import cv2
 import pytest
 
-from paddlevideo_fast.cli import init, train
+from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.config.spec import RunSpec
 from paddlevideo_fast.preparation import init_dataset
@@ -24,15 +24,19 @@ def videos(motion_dataset):
     return [motion_dataset.root / line.rsplit(" ", 1)[0] for line in lines]
 
 
+def put(video, place):
+    """Copies a video to a place in a folder that may be new."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(video, place)
+
+
 @pytest.fixture
 def folder(tmp_path, videos):
     """Two classes of 12 and 8 clips from four games, and what does not belong there."""
     root = tmp_path / "videos"
     for number, video in enumerate(videos[:20]):
         label = "打球" if number < 12 else "turn left"
-        place = root / label / ("deeper" if number == 3 else "") / f"game_{number % 4}_{number}.mp4"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(video, place)
+        put(video, root / label / ("deeper" if number == 3 else "") / f"game_{number % 4}_{number}.mp4")
     (root / "empty").mkdir()
     (root / ".cache").mkdir()
     (root / "notes.txt").write_text("of the camera")
@@ -45,7 +49,7 @@ def folder(tmp_path, videos):
 def run(tmp_path, monkeypatch):
     """`run(words)`: the exit code of the command in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    return lambda *words: init.main([*map(str, words), "--workers", "1"])
+    return lambda *words: main(["init", *map(str, words), "--workers", "1"])
 
 
 def lists(folder: Path):
@@ -87,7 +91,7 @@ def test_the_config_trains_from_another_folder(run, folder, tmp_path, monkeypatc
     run(folder, "--output", "my_set")
     told = capfd.readouterr().out
     path = tmp_path / "my_set" / "config.yaml"
-    config = load_config(str(path))
+    config = load_config(path)
     assert config["MODEL"]["head"]["num_classes"] == 2
     assert config["epochs"] == config["OPTIMIZER"]["learning_rate"]["max_epoch"] == 60
     assert config["DATASET"]["batch_size"] == 4  # of 8 in the recipe: there are 16 clips
@@ -95,15 +99,10 @@ def test_the_config_trains_from_another_folder(run, folder, tmp_path, monkeypatc
     assert "next: paddlevideo-fast train -c my_set/config.yaml" in told
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    options = [
-        "epochs=1",
-        "OPTIMIZER.learning_rate.max_epoch=1",
-        "OPTIMIZER.learning_rate.warmup_epochs=0",
-        "DATASET.num_workers=0",
-        "use_visualdl=false",
-    ]
+    rate = "OPTIMIZER.learning_rate"
+    options = ["epochs=1", f"{rate}.max_epoch=1", f"{rate}.warmup_epochs=0", "DATASET.num_workers=0"]
     words = [word for option in options for word in ("-o", option)]
-    assert train.main(["-c", str(path), "--max_iters", "2", *words]) == 0
+    assert main(["train", "-c", str(path), "--max_iters", "2", *words]) == 0
     assert (tmp_path / "elsewhere/output/my_set/my_set_best.pdparams").is_file()
 
 
@@ -119,21 +118,14 @@ def test_a_second_run_keeps_the_config_and_the_sides(run, folder, tmp_path, vide
     for side, lines in before.items():
         assert [line for line in lines if line not in after[side]] == []
     assert sum(map(len, after.values())) == sum(map(len, before.values())) + len(videos[20:])
-    assert load_config(str(config))["seed"] == 7
+    assert load_config(config)["seed"] == 7
     assert "config.yaml is kept" in capfd.readouterr().out
 
 
 def test_folders_that_are_a_split(run, videos, tmp_path):
     for number, video in enumerate(videos[:12]):
-        place = (
-            tmp_path
-            / "set"
-            / ("val" if number % 3 == 0 else "train")
-            / f"class {number % 2}"
-            / f"{number}.mp4"
-        )
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(video, place)
+        side = "val" if number % 3 == 0 else "train"
+        put(video, tmp_path / "set" / side / f"class {number % 2}" / f"{number}.mp4")
     assert run("set", "--output", "out") == 0
     found = lists(tmp_path / "out")
     assert {path.split("/")[0] for path, _ in found["train"]} == {"train"}
@@ -143,18 +135,13 @@ def test_folders_that_are_a_split(run, videos, tmp_path):
 
 def test_a_table_and_a_list(run, videos, tmp_path, motion_dataset):
     table = tmp_path / "all.csv"
-    rows = [
-        f'"{video}",{"swim, fast" if number % 2 else "run/jump"}' for number, video in enumerate(videos[:8])
-    ]
-    table.write_text(
-        "\n".join(["Path,Label", *(row.replace(",swim, fast", ',"swim, fast"') for row in rows)])
-    )
+    names = ('"swim, fast"', "run/jump")
+    rows = [f'"{video}",{names[number % 2]}' for number, video in enumerate(videos[:8])]
+    table.write_text("\n".join(["Path,Label", *rows]))
     assert run(table, "--output", "out") == 0
     assert (tmp_path / "out/classes.txt").read_text() == "run/jump\nswim, fast\n"
-    assert Counter(label for lines in lists(tmp_path / "out").values() for _, label in lines) == {
-        "0": 4,
-        "1": 4,
-    }
+    labels = Counter(label for lines in lists(tmp_path / "out").values() for _, label in lines)
+    assert labels == {"0": 4, "1": 4}
     words = ["--classes", motion_dataset.root / "classes.txt", "--valid", motion_dataset.valid_list]
     assert run(motion_dataset.train_list, "--output", "listed", *words) == 0
     found = lists(tmp_path / "listed")
@@ -192,8 +179,7 @@ def test_a_class_keeps_its_number(run, folder, tmp_path, videos, capfd):
     """Labels that are sorted anew give the weights of an earlier training other meanings."""
     run(folder, "--output", "my_set")
     shutil.move(folder / "turn left", folder / "turn")
-    (folder / "about").mkdir()
-    shutil.copy(videos[0], folder / "about")
+    put(videos[0], folder / "about" / "1.mp4")
     capfd.readouterr()
     run(folder, "--output", "my_set")
     told = capfd.readouterr().out
@@ -205,7 +191,7 @@ def test_a_class_keeps_its_number(run, folder, tmp_path, videos, capfd):
         return {Path(path).parts[0]: int(label) for side in sides for path, label in side}
 
     assert labels() == {"打球": 1, "about": 2, "turn": 3}
-    assert load_config(str(tmp_path / "my_set/config.yaml"))["MODEL"]["head"]["num_classes"] == 4
+    assert load_config(tmp_path / "my_set/config.yaml")["MODEL"]["head"]["num_classes"] == 4
     for text in (
         "new classes, numbered from 2 on: about, turn",
         "classes without videos, which keep their numbers: turn left",
@@ -219,8 +205,7 @@ def test_a_class_keeps_its_number(run, folder, tmp_path, videos, capfd):
 
 def test_classes_that_are_called_by_numbers_keep_their_numbers(run, videos, tmp_path):
     for name in ("1", "2", "3"):
-        (tmp_path / "set" / name).mkdir(parents=True)
-        shutil.copy(videos[0], tmp_path / "set" / name)
+        put(videos[0], tmp_path / "set" / name / "1.mp4")
     assert run("set", "--output", "out") == 0
     shutil.copytree(tmp_path / "set/1", tmp_path / "set/10")
     assert run("set", "--output", "out") == 0
@@ -242,13 +227,12 @@ def test_only_the_key_of_the_number_of_classes_grows(run, folder, tmp_path, vide
     run(folder, "--output", "my_set")
     config = tmp_path / "my_set" / "config.yaml"
     config.write_text("# num_classes: 2 was enough\n" + config.read_text("utf-8"), "utf-8")
-    (folder / "zoom").mkdir()
-    shutil.copy(videos[0], folder / "zoom")
+    put(videos[0], folder / "zoom" / "1.mp4")
     (tmp_path / "my_set" / "train.clean.failures.txt").write_text("1.mp4: broken\n")
     (tmp_path / "my_set" / "train.log").write_text("no list\n")
     assert run(folder, "--output", "my_set") == 1  # a file does not decode
     assert config.read_text("utf-8").startswith("# num_classes: 2 was enough\n")
-    assert load_config(str(config))["MODEL"]["head"]["num_classes"] == 3
+    assert load_config(config)["MODEL"]["head"]["num_classes"] == 3
 
 
 def test_groups_of_a_list_keep_their_side(run, videos, tmp_path, capfd):
@@ -286,7 +270,7 @@ def test_the_learning_rate_fits_the_batch(run, folder, tmp_path, capfd):
     """The recipe's 0.1 is for updates of 64 clips, and its 34 epochs of warm-up are of 196."""
     run(folder, "--output", "my_set", "--recipe", "slowfast_8x8")
     path = tmp_path / "my_set" / "config.yaml"
-    config = load_config(str(path))
+    config = load_config(path)
     rate = config["OPTIMIZER"]["learning_rate"]
     assert (config["epochs"], rate["max_epoch"], rate["warmup_epochs"]) == (60, 60, 10.41)
     assert (config["DATASET"]["batch_size"], config["OPTIMIZER"]["base_batch_size"]) == (4, 64)
@@ -309,7 +293,7 @@ def test_the_learning_rate_fits_the_batch(run, folder, tmp_path, capfd):
 )
 def test_rates_and_their_steps_fit_the_set(run, folder, tmp_path, recipe, rate, sizes):
     run(folder, "--output", "my_set", "--recipe", recipe)
-    config = load_config(str(tmp_path / "my_set" / "config.yaml"))
+    config = load_config(tmp_path / "my_set" / "config.yaml")
     assert config["epochs"] == 60
     assert {key: config["OPTIMIZER"]["learning_rate"][key] for key in rate} == rate
     update_size = (config.get("GRADIENT_ACCUMULATION") or {}).get("global_batch_size")
@@ -354,8 +338,7 @@ def test_what_may_spoil_a_training_is_told():
 )
 def test_wrong_input_is_one_message(run, videos, tmp_path, words, message, capfd):
     for label in "ab":
-        (tmp_path / "set" / label).mkdir(parents=True)
-        shutil.copy(videos[0], tmp_path / "set" / label / "1.mp4")
+        put(videos[0], tmp_path / "set" / label / "1.mp4")
     (tmp_path / "empty").mkdir()
     (tmp_path / "damaged" / "a").mkdir(parents=True)
     (tmp_path / "damaged/a/1.mp4").write_bytes(b"no video")
@@ -393,9 +376,8 @@ def test_a_list_with_spans_and_groups(run, videos, tmp_path, capfd):
     assert not groups[0] & groups[1]
     assert found["train"][0].keys() >= {"path", "label", "end_sec", "group"}
     assert {row["label"] for rows in found.values() for row in rows} == {0, 1}
-    assert load_config(str(tmp_path / "out/config.yaml"))["DATASET"]["train"]["file_path"].endswith(
-        "train.jsonl"
-    )
+    config = load_config(tmp_path / "out/config.yaml")
+    assert config["DATASET"]["train"]["file_path"].endswith("train.jsonl")
     assert run("x.csv", "--output", "again", "--group", "cam") == 2
     assert "the list has groups of its own" in "".join(capfd.readouterr())
     (tmp_path / "y.jsonl").write_text('{"path": "a.mp4", "label": [0, 1]}')

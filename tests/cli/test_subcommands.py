@@ -14,43 +14,18 @@ import pytest
 import paddlevideo_fast
 from paddlevideo_fast.cli import commands
 from paddlevideo_fast.cli.data import TOOLS
-from tests.support.tools import SCRIPTS
 
 ROOT = Path(__file__).resolve().parents[2]
+IS_INSTALLED = any(each.name == "paddlevideo_fast" for each in importlib.metadata.distributions())
 ALL = {**commands.COMMANDS, **{f"data {name}": tool for name, tool in TOOLS.items()}}
 
 
-def _is_installed() -> bool:
-    try:
-        importlib.metadata.distribution("paddlevideo_fast")
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
 @pytest.mark.parametrize("name", ALL)
-def test_each_command_names_itself(name, monkeypatch):
-    for started in ("/usr/bin/paddlevideo-fast", ROOT / "paddlevideo_fast" / "__main__.py", ROOT / "main.py"):
-        monkeypatch.setattr(sys, "argv", [str(started)])
-        assert ALL[name].make_parser().prog == f"paddlevideo-fast {name}"
+def test_each_command_names_itself(name):
+    assert ALL[name].make_parser().prog == f"paddlevideo-fast {name}"
 
 
-def test_every_script_is_there():
-    assert set(SCRIPTS) < set(ALL)
-    assert [script for script in SCRIPTS.values() if not (ROOT / script.split()[0]).is_file()] == []
-
-
-@pytest.mark.parametrize("start", ["-m paddlevideo_fast export", "tools/export_model.py"])
-def test_paths_that_contain_the_name_of_the_command_stay_as_they_are(start, tmp_path):
-    """/home/me/paddlevideo-fast/x was once called /home/me/python -m paddlevideo_fast/x."""
-    config = tmp_path / "paddlevideo-fast" / "export" / "gone.yaml"
-    words = [sys.executable, *start.split(), "-c", str(config), "-p", "x"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert f"{config}  there is no such file" in done.stderr
-
-
-@pytest.mark.skipif(not _is_installed(), reason="needs the package installed: make setup-test")
+@pytest.mark.skipif(not IS_INSTALLED, reason="needs the package installed: make setup-test")
 def test_a_folder_of_the_same_name_does_not_hide_the_package(tmp_path):
     """As in the folder above a clone, whose own folder is called paddlevideo_fast."""
     (tmp_path / "paddlevideo_fast").mkdir()
@@ -106,7 +81,7 @@ def test_what_a_command_line_says(words, code, said, capsys):
 
 def test_test_is_train_with_a_flag(monkeypatch):
     seen = []
-    monkeypatch.setattr("paddlevideo_fast.cli.train._run", lambda args: seen.append(args.test))
+    monkeypatch.setattr("paddlevideo_fast.cli.train.run", lambda args: seen.append(args.test))
     for words in (["test"], ["train", "--test"], ["train"]):
         assert commands.main([*words, "-c", "tsm_motion"]) == 0
     assert seen == [True, True, False]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import os
 import re
 import runpy
@@ -121,14 +120,6 @@ def config_keys(reference: str) -> Keys:
     return keys
 
 
-def reference_text() -> str:
-    """What `python tools/config_reference.py` prints."""
-    with contextlib.redirect_stdout(io.StringIO()) as printed, _as_before():
-        sys.argv = ["reference"]
-        runpy.run_path(str(ROOT / "tools/config_reference.py"), run_name="__main__")
-    return printed.getvalue()
-
-
 def read_list(name: str) -> Mapping[str, Any]:
     """The list `name` beside this file."""
     return yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
@@ -138,7 +129,10 @@ def main(argv: Sequence[str]) -> None:
     """Prints what is there now, for the commands that the list has or for those that are named."""
     found: Mapping[str, Any]
     if argv[0] == "config":
-        found = config_keys(reference_text())
+        sys.path.insert(0, str(ROOT))
+        from tools.config_reference import reference
+
+        found = config_keys(reference("en"))
     else:
         found = {command: options_of(command) for command in argv[1:] or read_list("commands")}
     print(yaml.safe_dump(found, sort_keys=False, width=110, allow_unicode=True), end="")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from paddlevideo_fast.config import build, build_list, load_config
-from paddlevideo_fast.config.sections import tag_of
 from paddlevideo_fast.errors import ConfigError
 
 
@@ -58,12 +57,6 @@ def test_wrong_arguments_are_named_as_a_check_does(root):
         "dept: unknown key for ResNet; did you mean 'depth'?",
         "depth: missing for ResNet; expected int",
     ]
-
-
-def test_tags(root):
-    kinds = [root.members[name].registry for name in ("MODEL", "OPTIMIZER")]
-    assert [tag_of(kind) for kind in kinds] == ["framework", "name"]
-    assert tag_of(root.members["DATASET"].members["train"].registry) == "format"
 
 
 def test_weight_of_a_loss_may_mean_two_things():

@@ -14,12 +14,12 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import BACKBONES
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-FLAT = Path(__file__).with_name("data_flat.yaml")
 TSM = CONFIGS / "recognition" / "tsm" / "tsm_k400_videos.yaml"
 SLOWFAST = CONFIGS / "recognition" / "slowfast" / "slowfast_8x8.yaml"
 DISTILLATION = (
     CONFIGS / "recognition" / "pptsm" / "v2" / "pptsm_lcnet_k400_8frames_uniform_dml_distillation.yaml"
 )
+GRID = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
 ALL = ("train", "valid", "test")
 
 
@@ -34,14 +34,6 @@ def problems_of(path, *overrides, splits=ALL):
         problem.replace(f"{CONFIGS}/", "").replace(f"{CONFIGS.parent}/", "")
         for problem in caught.value.problems
     ]
-
-
-@pytest.mark.parametrize("path", [*sorted(CONFIGS.glob("[!_]*/**/*.yaml")), FLAT], ids=lambda path: path.stem)
-def test_no_config_of_ours_or_of_paddlevideo_raises_a_doubt(path, logged):
-    spec = spec_of(path)
-    logged.clear()
-    check_evaluation(spec, *ALL)
-    assert logged == []
 
 
 @pytest.mark.smoke
@@ -88,11 +80,6 @@ def test_an_evaluation_may_look_at_several_clips(warnings):
     assert warning.endswith("is 8: 2 clips to the network; is that meant?")
     (problem,) = problems_of(TSM, "PIPELINE.test.sample.num_seg=12")
     assert problem.startswith("-o #1  PIPELINE.test.sample.num_seg: clips have 12 frames")
-
-
-@pytest.mark.parametrize("splits", [["train"], ["train", "valid"]])
-def test_what_a_run_does_not_read_does_not_stop_it(splits):
-    check_evaluation(spec_of(TSM, "PIPELINE.test.sample.num_seg=12"), *splits)
 
 
 def test_frames_that_a_3d_network_cannot_take():
@@ -152,7 +139,7 @@ def test_epochs_and_the_end_of_the_learning_rate(path, overrides, expected, warn
     assert warning.startswith(f"-o #1  {overrides[0]}: OPTIMIZER.learning_rate (")
     assert warning.endswith(f") {expected}; is that meant?")
     plan_run(spec)
-    assert len(list(warnings)) == 1, "it is said once"
+    assert len(warnings) == 1, "it is said once"
 
 
 def test_a_run_is_checked_before_it_begins():
@@ -169,8 +156,7 @@ def test_problems_of_training_and_validation_are_told_together():
 
 
 def test_multigrid_without_a_cycle_is_told(warnings):
-    path = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
-    spec = spec_of(path, "MULTIGRID={LONG_CYCLE: false}")
+    spec = spec_of(GRID, "MULTIGRID={LONG_CYCLE: false}")
     assert len(plan_run(spec).phases) == 1
     (warning,) = warnings
     assert warning.endswith(
@@ -179,22 +165,19 @@ def test_multigrid_without_a_cycle_is_told(warnings):
 
 
 def test_lr_scaling_without_the_long_cycle_is_told(warnings):
-    path = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
-    plan_run(spec_of(path, "multigrid=true", "MULTIGRID.lr_scaling=none"))
+    plan_run(spec_of(GRID, "multigrid=true", "MULTIGRID.lr_scaling=none"))
     assert warnings == []
-    plan_run(spec_of(path, "multigrid=true", "MULTIGRID.lr_scaling=none", "MULTIGRID.LONG_CYCLE=false"))
+    plan_run(spec_of(GRID, "multigrid=true", "MULTIGRID.lr_scaling=none", "MULTIGRID.LONG_CYCLE=false"))
     (warning,) = warnings
     assert "  MULTIGRID.lr_scaling: has no effect without LONG_CYCLE" in warning
 
 
-def test_a_short_cycle_that_leaves_no_epoch(tmp_path):
-    path = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
+def test_a_short_cycle_that_leaves_no_epoch():
     overrides = ["multigrid=true", "MULTIGRID.LONG_CYCLE=false", "MULTIGRID.SHORT_CYCLE=true"]
     with pytest.raises(ConfigError) as caught:
-        plan_run(spec_of(path, *overrides, "MULTIGRID.epoch_factor=0.1"))
+        plan_run(spec_of(GRID, *overrides, "MULTIGRID.epoch_factor=0.1"))
     (problem,) = caught.value.problems
-    place = str(path)
-    assert problem.startswith(f"{place}:")
+    assert problem.startswith(f"{GRID}:")
     assert problem.endswith("  MULTIGRID: epoch_factor 0.1 leaves none of the 7 epochs; raise it")
 
 
@@ -221,7 +204,7 @@ def test_a_selection_that_nothing_decides(overrides, problem):
 
 def test_a_least_improvement_without_patience_has_no_effect(logged):
     plan_run(spec_of(TSM, "SELECTION={metric: loss, min_delta: 0.1}", "validate=true"))
-    (text,) = [text for _, text in logged if "SELECTION" in text]
+    (text,) = [text for text in logged if "SELECTION" in text]
     assert text.endswith("SELECTION.min_delta: has no effect without SELECTION.patience")
 
 
@@ -259,9 +242,8 @@ def test_several_clips_of_a_video_that_may_be_a_slip(num_clips, override, expect
     spec = spec_of(TSM, f"DATASET.train.clips_per_video={num_clips}", override)
     logged.clear()
     check_evaluation(spec, "train")
-    told = [text for _, text in logged]
-    assert len(told) == len(expected)
-    assert all(text.startswith(start) for text, start in zip(told, expected))
+    assert len(logged) == len(expected)
+    assert all(text.startswith(start) for text, start in zip(logged, expected))
 
 
 @pytest.mark.parametrize(
@@ -283,7 +265,7 @@ def test_a_mix_of_batches_of_one_clip_has_no_effect(logged):
     spec = spec_of(TSM, "MIX={name: VideoMix}", "DATASET.batch_size=1")
     logged.clear()
     check_evaluation(spec, "train")
-    ((_, told),) = logged
+    (told,) = logged
     assert told.startswith("-o #1  MIX: has no effect on batches of one clip (DATASET.batch_size (-o #2))")
 
 

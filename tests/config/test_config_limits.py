@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from paddlevideo_fast.config import load_config
-from paddlevideo_fast.config.layers import read_with_bases
+from paddlevideo_fast.config.load import read_with_bases
 from paddlevideo_fast.config.yaml_source import dump, parse
 from paddlevideo_fast.errors import MAX_PROBLEMS, AnnotationError, ConfigError, shown
 from tests import fuzz_config
+from tests.config.conftest import problems_of as refused
 
 TOO_MANY = "more than 25,000 values; do aliases, merge keys or files repeat each other?"
 
 
-def problems_of(path, overrides=()):
-    with pytest.raises(ConfigError) as caught, fuzz_config.limits(None, fuzz_config.MAX_BYTES):
-        load_config(path, overrides)
-    return caught.value.problems
+def problems_of(path, *overrides):
+    with fuzz_config.limits(None, fuzz_config.MAX_BYTES):
+        return refused(path, *overrides)
 
 
 def chain(item, num_levels=9):
@@ -39,7 +39,7 @@ GROWING = {
     "merge keys one by one": chain(lambda refs: "{<<: " + refs.replace(", ", ", <<: ") + "}"),
     "merge keys in merge keys": chain(lambda refs: f"{{<<: {{<<: [{refs}]}}}}"),
     "equal keys": chain(lambda refs: f"{{k: [{refs}], k: [{refs}]}}"),
-    "items": "[" + "1," * 100_000 + "]",
+    "items": "[" + "1," * 26_000 + "]",
     "keys": "\n".join(f"k{number}: 1" for number in range(26_000)),
 }
 
@@ -139,12 +139,6 @@ def test_own_keys_win_over_merged_ones_and_the_first_merged_one_wins():
     assert data["d"] == {"x": 4, "y": 2, "z": 2}
 
 
-def test_keys_that_come_again_alike_are_a_few_warnings(warnings):
-    parse("".join(f"a{number}: 1\n" * 2 for number in range(50)), "t")
-    assert len(list(warnings)) == 21
-    assert list(warnings)[-1] == "t  30 more keys are written twice, alike"
-
-
 def test_an_error_is_no_copy_of_the_file(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("".join(f"unknown{number}: {'x' * 50}\n" for number in range(3000)))
@@ -153,7 +147,7 @@ def test_an_error_is_no_copy_of_the_file(tmp_path):
     assert problems[-1] == "and more; correct these first"
     path.write_text("epochs: 1\n")
     for override in ("epochs=" + "x" * 500_000, "x" * 500_000, "x" * 500_000 + "=1", "a." * 500_000 + "b=1"):
-        assert max(map(len, problems_of(path, [override]))) < 5000
+        assert max(map(len, problems_of(path, override))) < 5000
     assert len(str(AnnotationError("x" * 2**20))) < 5000
 
 
@@ -161,7 +155,7 @@ def test_an_error_is_no_copy_of_the_file(tmp_path):
 def test_a_number_that_no_field_has(number):
     path = fuzz_config.CONFIGS / "quickstart" / "tsm_motion.yaml"
     key = "OPTIMIZER.beta1" if "." in number else "epochs"
-    (problem,) = problems_of(path, [f"{key}={number}"])
+    (problem,) = problems_of(path, f"{key}={number}")
     assert problem.startswith(f"-o #1  {key}={number.strip('.')}: expected ")
     assert problem.endswith("(finite)" if "." in number else "(at most 4294967295)")
 

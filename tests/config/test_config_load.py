@@ -8,12 +8,7 @@ import pytest
 
 from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.errors import ConfigError
-
-
-def problems_of(path, *overrides, **options):
-    with pytest.raises(ConfigError) as caught:
-        load_config(path, overrides, **options)
-    return caught.value.problems
+from tests.config.conftest import problems_of
 
 
 @pytest.mark.smoke

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlevideo_fast.config import Config
-from paddlevideo_fast.config.layers import apply_overrides, merge
-from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.load import apply_overrides, load_config, merge
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.errors import ConfigError
 
@@ -114,18 +113,6 @@ def test_an_argument_called_name_of_a_transform_is_an_argument():
     config = Config({"PIPELINE": {"train": {"transform": [{"Own": {"name": "a", "width": 3}}]}}})
     assert apply_overrides(config, ["PIPELINE.train.transform.0.Own.name=b"]) == []
     assert config.inherited == {}
-
-
-def test_transforms_are_reached_by_name(write, root):
-    overrides = [
-        "PIPELINE.train.transform.0.Scale.short_size=64",
-        "PIPELINE.train.transform.1.RandomFlip.prob=0",
-    ]
-    config = load_config(write("a.yaml"), overrides, root=root)
-    assert config["PIPELINE"]["train"]["transform"] == [
-        {"Scale": {"short_size": 64}},
-        {"RandomFlip": {"prob": 0}},
-    ]
 
 
 KEYS = st.text("abcdefgh_", min_size=1, max_size=5)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.config.settings import PreciseBNSettings
 from paddlevideo_fast.errors import ConfigError
@@ -18,6 +19,7 @@ FLAT = Path(__file__).with_name("data_flat.yaml")
 @pytest.mark.smoke
 def test_it_loads_and_names_what_has_no_effect(warnings):
     config = load_config(FLAT)
+    check_evaluation(RunSpec.for_training(config), "train", "valid", "test")
     without_effect = [line.split("  ")[1].split(":")[0] for line in warnings]
     assert without_effect == [
         "use_xpu",

@@ -31,13 +31,6 @@ def test_a_small_schema(root):
     assert text == reference("en", root)
 
 
-def test_chinese_headings(root):
-    text = reference("zh-CN", root)
-    assert text.startswith("# 配置参考\n")
-    assert "| 参数 | 类型 | 默认值 | 说明 |" in text
-    assert "| `depth` | int | 必填 | number of layers. |" in text
-
-
 def test_texts_of_arguments_come_from_class_constructor_and_bases():
     class Base:
         """First.

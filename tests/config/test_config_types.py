@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import (
     Annotated,
@@ -126,16 +125,6 @@ def test_arguments_that_are_passed_on_belong_to_the_base_class():
     assert list(arguments) == ["height", "width", "depth"]
     assert (arguments["width"].default, arguments["width"].hint) == (2.0, float)
     assert arguments["depth"].required
-
-
-@pytest.mark.skipif(sys.version_info < (3, 10), reason="`int | None` is Python 3.10")
-def test_a_bar_means_what_optional_means():
-    hint = eval("int | None")
-    assert list(mismatches(None, hint)) == list(mismatches(3, hint)) == []
-    (problem,) = mismatches("x", hint)
-    assert problem.expected == describe(hint) == "int or null"
-    inside = eval("list[int | None] | float")
-    assert [found.path for found in mismatches([1, None, "x"], inside)] == [(2,)]
 
 
 @pytest.mark.parametrize("hint", [Callable[[int], int], set[int], "int"])

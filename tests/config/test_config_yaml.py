@@ -64,15 +64,11 @@ def test_every_key_and_item_has_its_line():
 
 
 def test_aliases_are_copies_and_merge_keys_yield_to_own_keys():
-    data = parse("base: &b {x: [1], y: 2}\none: *b\ntwo:\n  <<: *b\n  y: 3\n", "t").data
-    assert data["two"] == {"x": [1], "y": 3}
+    text = "base: &b {x: [1], y: 2}\none: *b\ntwo: &c\n  <<: *b\n  y: 3\nthree: *c\n"
+    data = parse(text, "t").data
+    assert data["two"] == data["three"] == {"x": [1], "y": 3}
     data["one"]["x"].append(9)
     assert data["base"]["x"] == [1]
-
-
-def test_an_alias_of_a_mapping_that_merges_is_a_copy_of_the_whole():
-    data = parse("a: &a {k: 1}\nb: &b {<<: *a, k: 2}\nc: *b\n", "t").data
-    assert data["b"] == data["c"] == {"k": 2}
 
 
 def test_a_key_that_comes_again_alike_is_a_warning(warnings):
@@ -94,17 +90,12 @@ def test_a_key_that_comes_again_alike_is_a_warning(warnings):
         ("x: 1\na: !!python/object/apply:os.system [ls]", [
             "t:2  a: the tag '!!python/object/apply:os.system' does not fit here; leave it out"]),
         ("on: 1", ["t:1  the file: the key True is no text; put it in quotes"]),
-        ("a: &x\n  b: *x", ["t:1  lists or mappings are nested too deeply, or an alias contains itself"]),
         ("a: 1\n---\nb: 1", [
             "t:2  not valid YAML: expected a single document in the stream, but found another document"]),
         ("a: *nothing", ["t:1  not valid YAML: found undefined alias 'nothing'"]),
         ("a: \0", [
             "t  not valid YAML: unacceptable character #x0000: special characters are not allowed "
             'in "<unicode string>", position 3']),
-        ("a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
-            f"{name}: &{name} [{', '.join(f'*{before}' for _ in range(10))}]\n"
-            for before, name in zip("abcdefgh", "bcdefghi")
-        ), ["t:1  more than 25,000 values; do aliases, merge keys or files repeat each other?"]),
         ("[" * 1000, [
             "t  not valid YAML: lists or mappings are nested too deeply, or an alias contains itself"]),
     ],

@@ -10,8 +10,8 @@ import pytest
 
 from paddlevideo_fast import plugins
 from paddlevideo_fast.config import build, load_config
-from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import METRICS
+from tests.config.conftest import problems_of
 
 CONFIG = """
 MODEL:
@@ -48,12 +48,6 @@ def write(tmp_path, monkeypatch):
 
     yield put
     METRICS._entries = known
-
-
-def problems_of(path, *overrides):
-    with pytest.raises(ConfigError) as caught:
-        load_config(path, overrides)
-    return caught.value.problems
 
 
 def test_files_are_found_from_the_config_that_names_them(write, tmp_path):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import paddle
 import pytest
 
+from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.deploy.export import ExportedFiles, ExportOptions, export_model
 from paddlevideo_fast.modeling import build_model
@@ -32,52 +34,42 @@ loss: {{
   Val: [{{name: DistillationCELoss, model_name_pairs: [Student, GroundTruth]}}],
 }}
 """
+# the names of the classes are beside the lists, where the quick start has made them
+_NO_LISTS = [f"DATASET.{split}.file_path=none.list" for split in ("train", "valid", "test")]
 # The quick start's config that a network is in, and what it has otherwise.
-NETWORKS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "tsm": ("tsm", ()),
-    "slowfast": ("slowfast", ()),
-    "tsn": ("tsn", ()),
-    "videomae": ("vit", ("MODEL.backbone.depth=1",)),
-    "x3d": ("x3d", ()),
-    "pptsm": ("tsm", ("MODEL.backbone.name=ResNetTweaksTSM", "MODEL.head.name=ppTSMHead")),
-    "i3d": (
-        "slowfast",
-        (
-            f"MODEL.backbone={{name: ResNetI3D, {_SMALL_3D}}}",
-            "MODEL.head={name: I3DHead, num_classes: 8, in_channels: 128}",
-        ),
-    ),
-    "slow": (
-        "slowfast",
-        (
-            f"MODEL.backbone={{name: ResNetSlow, {_SMALL_3D}}}",
-            "MODEL.head={name: I3DHead, num_classes: 8, in_channels: 128}",
-        ),
-    ),
+_HEAD = "MODEL.head={name: I3DHead, num_classes: 8, in_channels: %d}"
+NETWORKS: dict[str, tuple[str, ...]] = {
+    "tsm": ("tsm",),
+    "slowfast": ("slowfast",),
+    "tsn": ("tsn",),
+    "videomae": ("vit", "MODEL.backbone.depth=1"),
+    "x3d": ("x3d",),
+    "pptsm": ("tsm", "MODEL.backbone.name=ResNetTweaksTSM", "MODEL.head.name=ppTSMHead"),
+    "i3d": ("slowfast", f"MODEL.backbone={{name: ResNetI3D, {_SMALL_3D}}}", _HEAD % 128),
+    "slow": ("slowfast", f"MODEL.backbone={{name: ResNetSlow, {_SMALL_3D}}}", _HEAD % 128),
     "timesformer": (
         "slowfast",
-        (
-            f"MODEL={{framework: RecognizerTransformer, backbone: {_TINY_TRANSFORMER}, "
-            "head: {name: TimeSformerHead, num_classes: 8, in_channels: 24}}",
-        ),
+        f"MODEL={{framework: RecognizerTransformer, backbone: {_TINY_TRANSFORMER}, "
+        "head: {name: TimeSformerHead, num_classes: 8, in_channels: 24}}",
     ),
-    "swin": (
-        "slowfast",
-        (
-            f"MODEL.backbone={{name: SwinTransformer3D, {_SMALL_SWIN}}}",
-            "MODEL.head={name: I3DHead, num_classes: 8, in_channels: 16}",
-        ),
-    ),
+    "swin": ("slowfast", f"MODEL.backbone={{name: SwinTransformer3D, {_SMALL_SWIN}}}", _HEAD % 16),
     "mvit": (
         "slowfast",
-        (
-            "MODEL.backbone={name: MViT, num_frames: 8, crop_size: 32, embed_dim: 8, depths: [1, 1]}",
-            "MODEL.head={name: TransformerHead, num_classes: 8, in_channels: 16}",
-        ),
+        "MODEL.backbone={name: MViT, num_frames: 8, crop_size: 32, embed_dim: 8, depths: [1, 1]}",
+        "MODEL.head={name: TransformerHead, num_classes: 8, in_channels: 16}",
     ),
-    "several": ("tsm", ("MODEL.head.activation=sigmoid",)),
-    "distillation": ("tsm", (f"MODEL={{framework: RecognizerDistillation, {_TWO_NETWORKS}}}",)),
+    "several": ("tsm", "MODEL.head.activation=sigmoid"),
+    "distillation": ("tsm", f"MODEL={{framework: RecognizerDistillation, {_TWO_NETWORKS}}}"),
 }
+
+
+def logits_of(model: Any, clips: np.ndarray) -> np.ndarray:
+    with paddle.no_grad():
+        return model(paddle.to_tensor(clips)).numpy()
+
+
+def close(actual: np.ndarray, expected: np.ndarray) -> bool:
+    return actual.shape == expected.shape and np.abs(actual - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
 class Trained(NamedTuple):
@@ -95,8 +87,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained
 
     def make(name: str) -> Trained:
         if name not in made:
-            config, overrides = NETWORKS[name]
-            cfg = load_config(str(ROOT / f"configs/quickstart/{config}_motion.yaml"), overrides)
+            config, *overrides = NETWORKS[name]
+            cfg = load_config(f"{config}_motion", [*overrides, *_NO_LISTS])
             paddle.seed(7)
             model = build_model(cfg["MODEL"], load_pretrained=False)
             for parameter in model.parameters():
@@ -129,16 +121,21 @@ def exported(
 
 
 @pytest.fixture
-def run_tool() -> Callable[..., int]:
-    """Function that runs a script of tools/ in this process: name, then words; gives the exit code."""
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Function that runs a command of paddlevideo-fast in this process: (exit code, stdout, stderr)."""
 
-    def run(name: str, *words: Any) -> int:
-        spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-        tool = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(tool)
-        return tool.main([str(word) for word in words])
+    def start(*words: Any) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        return (code, *capsys.readouterr())
 
-    return run
+    return start
+
+
+@pytest.fixture
+def predict(run: Callable[..., tuple[int, str, str]]) -> Callable[..., tuple[int, str, str]]:
+    """Function that runs `paddlevideo-fast predict`."""
+    return partial(run, "predict")
 
 
 @pytest.fixture(scope="session")

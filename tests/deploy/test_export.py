@@ -23,37 +23,10 @@ from paddlevideo_fast.errors import (
     ProgramError,
     WeightError,
 )
-from paddlevideo_fast.modeling import Preprocess
-from tests.support.onnx_packages import OPSET_VERSION
+from tests.deploy.conftest import close, logits_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM_SUFFIX = PADDLE_SUFFIXES[0]
-
-
-def logits_of(model, clips):
-    with paddle.no_grad():
-        return model(paddle.to_tensor(clips)).numpy()
-
-
-def close(actual, expected):
-    return np.abs(actual - expected).max() <= 1e-4 * np.abs(expected).max()
-
-
-@pytest.mark.slow
-@pytest.mark.smoke
-@pytest.mark.parametrize("network", ["tsm", "slowfast"])
-@pytest.mark.parametrize("input_dtype", ["uint8", "float32"])
-def test_the_program_gives_the_logits_of_the_network(trained, exported, network, input_dtype):
-    run = trained(network)
-    files = exported(network, ExportOptions(input_dtype, onnx_opset=OPSET_VERSION))
-    clips = np.random.default_rng(5).integers(0, 256, (3, 8, 40, 40, 3), np.uint8)
-    preprocess = Preprocess(*run.normalization, run.model.layout)
-    program = open_program(files.program, files.params)
-    logits = program.run(clips if input_dtype == "uint8" else preprocess.in_numpy(clips))
-    expected = logits_of(run.model, preprocess.in_numpy(clips))
-    assert logits.shape == (3, 8)
-    assert close(logits, expected)
-    assert len({tuple(row) for row in logits.round(4).tolist()}) == 3  # it looks at its input
 
 
 def test_free_axes_take_other_shapes(trained, tmp_path):
@@ -82,11 +55,8 @@ def test_the_settings_say_what_prediction_needs(trained, tmp_path):
     options = ExportOptions("uint8", class_names=names)
     recipe = read_recipe(export_model(run.cfg, run.weights, tmp_path, "net", options).settings)
     settings = recipe.settings
-    assert (settings.model_name, settings.num_classes, settings.input_dtype) == (
-        "SlowFast_motion",
-        8,
-        "uint8",
-    )
+    facts = (settings.model_name, settings.num_classes, settings.input_dtype)
+    assert facts == ("SlowFast_motion", 8, "uint8")
     assert settings.class_names == [f"class {number}" for number in range(8)]
     assert settings.input_shape == [8, 40, 40]
     assert {path.suffix for path in tmp_path.iterdir()} == {PROGRAM_SUFFIX, ".pdiparams", ".txt", ".yaml"}
@@ -198,12 +168,12 @@ def test_damaged_and_mixed_files_are_refused(trained, tmp_path):
     assert Predictor(files.program)
 
 
-def test_the_command(trained, tmp_path, capsys, run_tool):
-    run = trained("tsm")
-    words = ["-c", ROOT / "configs/quickstart/tsm_motion.yaml", "-p", run.weights, "-o", tmp_path / "out"]
-    assert run_tool("export_model", *words, "--save_name", "net", "--override", "seed=1") == 0
-    written = capsys.readouterr().out.split()
+def test_the_command(trained, tmp_path, run):
+    words = ["export", "-c", "tsm_motion", "-p", trained("tsm").weights, "-o", tmp_path / "out"]
+    code, out, _ = run(*words, "--save_name", "net", "--override", "seed=1")
+    written = out.split()
+    assert code == 0
     assert [Path(path).name for path in written] == [f"net{PROGRAM_SUFFIX}", "net.pdiparams", "net.yaml"]
     assert all(Path(path).is_file() for path in written)
-    assert run_tool("export_model", *words[:3], tmp_path / "missing.pdparams") == 2
-    assert "missing.pdparams: there is no such file" in capsys.readouterr().err
+    code, _, err = run(*words[:4], tmp_path / "missing.pdparams")
+    assert (code, "missing.pdparams: there is no such file" in err) == (2, True)

@@ -18,11 +18,10 @@ import av
 import numpy as np
 import pytest
 
-from paddlevideo_fast.deploy import live_source
+from paddlevideo_fast.deploy import live
 from paddlevideo_fast.deploy.export import ExportOptions
-from paddlevideo_fast.deploy.live import predict_live
-from paddlevideo_fast.deploy.live_source import LiveSource
-from paddlevideo_fast.deploy.prediction import Windowing
+from paddlevideo_fast.deploy.live import LiveSource, predict_live
+from paddlevideo_fast.deploy.predictor import Windowing
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import is_live
 
@@ -106,7 +105,6 @@ def test_a_slow_network_drops_and_stays_close_behind(pipe):
     assert source.num_dropped == source.num_frames - len(seer.times)
     assert source.num_dropped > 10
     assert len(source._frames) <= 1.5 * FPS + 2
-    assert max(result.delay_sec for result in found) < 0.7 + 0.5 + 1.0  # and what a busy machine adds
 
 
 @contextlib.contextmanager
@@ -127,40 +125,24 @@ def server(*answers):
 
 def test_a_stream_that_breaks_off_is_connected_again(monkeypatch, caplog):
     """Its times go on, and no window reaches over the new beginning."""
-    monkeypatch.setattr(live_source, "_LONGEST_PAUSE_SEC", 0.05)
-    found = []
+    monkeypatch.setattr(live, "_LONGEST_PAUSE_SEC", 0.05)
+    results = []
     caplog.set_level("WARNING")
     with (
         server(stream(60), stream(60, 100)) as address,
         LiveSource(address, 2.0, "wait", num_reconnects=2) as source,
     ):
-        results = predict_live(Seer(), source, Windowing(1.0))
+        found = predict_live(Seer(), source, Windowing(1.0))
         with pytest.raises(VideoDecodeError, match="refused, also after 2 reconnections"):
-            found.extend(each for each in results)
-    assert source.num_restarts == 1
-    assert source.num_frames >= 118
-    assert sum("connecting again" in text for text in caplog.messages) == 3
-
-
-def test_no_window_reaches_over_a_new_beginning(monkeypatch):
-    monkeypatch.setattr(live_source, "_LONGEST_PAUSE_SEC", 0.05)
-    results = []
-
-    def collect(found):
-        for result in found:
-            results.append(result)  # before the error at the end
-
-    with (
-        server(stream(60), stream(60, 100)) as address,
-        LiveSource(address, 2.0, "wait", num_reconnects=1) as source,
-        pytest.raises(VideoDecodeError),
-    ):
-        collect(predict_live(Seer(), source, Windowing(1.0)))
+            results.extend(found)
     seen = [result.prediction for result in results]
     assert all(max(window) < 70 or min(window) > 90 for window in seen)
     assert {max(window) < 70 for window in seen} == {True, False}
     ends = [result.end_sec for result in results]
     assert ends == sorted(ends)
+    assert source.num_restarts == 1
+    assert source.num_frames >= 118
+    assert sum("connecting again" in text for text in caplog.messages) == 3
 
 
 def test_a_source_that_stalls_is_told(pipe, caplog):
@@ -214,17 +196,15 @@ def test_any_error_of_the_source_reaches_who_waits(pipe, monkeypatch):
     ],
     ids=["empty", "mp4", "noise"],
 )
-def test_what_the_standard_input_lacks(data, told, make_clip, tmp_path):
+def test_what_the_standard_input_lacks(data, told, make_clip, tmp_path, monkeypatch):
     if data == "mp4":
         data = make_clip(tmp_path / "clip.mp4", 24).read_bytes()
         data = data[: len(data) // 2]  # the table of the pictures is behind them
-    script = (
-        "from paddlevideo_fast.deploy.live_source import LiveSource\n"
-        "try: LiveSource('-', 1.0).__enter__()\n"
-        "except Exception as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, input=data, capture_output=True)
-    assert told in done.stdout.decode()
+    (tmp_path / "input").write_bytes(data)
+    with open(tmp_path / "input", "rb", buffering=0) as file:
+        monkeypatch.setattr(live, "_STDIN", file.fileno())
+        with pytest.raises(VideoDecodeError, match=told), LiveSource("-", 1.0):
+            pass
 
 
 def test_what_is_live(tmp_path, pipe, monkeypatch):
@@ -233,11 +213,25 @@ def test_what_is_live(tmp_path, pipe, monkeypatch):
     (tmp_path / "a:").mkdir()
     (tmp_path / "a:" / "b.mp4").write_bytes(b"x")
     monkeypatch.chdir(tmp_path)
-    inputs = ["-", "rtsp://a/b", "http://a/b.m3u8", str(pipe), "/dev/null"]
-    assert all(map(is_live, inputs))
-    assert not any(
-        map(is_live, [str(video), str(tmp_path), "missing.mp4", "file://x.mp4", "a:b.mp4", "a://b.mp4"])
-    )
+    streams = [
+        "-",
+        "rtsp://a/b.mp4",
+        "http://a/b.m3u8",
+        "http://h/x.ts",
+        "https://h:8080/stream",
+        "udp://@:1",
+    ]
+    files = [
+        "missing.mp4",
+        "file://x.mp4",
+        "a:b.mp4",
+        "a://b.mp4",
+        "s3://b/x.mp4",
+        "gs://b/x",
+        "bos://b/x.avi",
+    ]
+    assert all(map(is_live, [*streams, str(pipe), "/dev/null"]))
+    assert not any(map(is_live, [*files, str(video), str(tmp_path), "https://h/a/x.MKV?token=1"]))
 
 
 def test_the_command_prints_a_line_a_window(exported):
@@ -251,22 +245,6 @@ def test_the_command_prints_a_line_a_window(exported):
     assert [entry["start_sec"] for entry in entries[:2]] == [0, 1]
     assert all(len(entry["top"]) == 2 and entry["num_dropped"] == 0 for entry in entries)
     assert b"0 frames dropped, 0 packets corrupt" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        ("-i -", "give --window_sec"),
-        ("-i - --window_sec 1 --timeline x.png", "--timeline: is for files"),
-        ("-i - --window_sec 1 --live_option framerate", "expected KEY=VALUE"),
-        ("-i a.mp4 --when_slow drop", "a.mp4 is no live input"),
-    ],
-)
-def test_flags_that_do_not_fit_are_refused(run_tool, capsys, flags, told):
-    with pytest.raises(SystemExit) as ended:
-        run_tool("predict", *flags.split(), "--model_file", "x")
-    assert ended.value.code == 2
-    assert told in capsys.readouterr().err
 
 
 def test_windows_that_do_not_decode_are_told_and_the_next_go_on(pipe):

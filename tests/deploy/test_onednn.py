@@ -7,38 +7,37 @@ import subprocess
 import sys
 
 import numpy as np
-import paddle
 import pytest
 
 from paddlevideo_fast.deploy import program
-from paddlevideo_fast.deploy.export import ExportOptions, export_model
+from paddlevideo_fast.deploy.export import ExportOptions
 from paddlevideo_fast.deploy.predictor import Predictor
 from paddlevideo_fast.deploy.recipe import read_recipe
 from paddlevideo_fast.errors import ProgramError
+from tests.deploy.conftest import close, logits_of
 
 
-def test_a_network_with_leaky_relu_predicts_through_onednn(trained, motion_videos, run_script, tmp_path):
-    run = trained("pptsm")
-    export_model(run.cfg, run.weights, tmp_path, "pptsm", ExportOptions("float32"))
+def test_a_network_with_leaky_relu_predicts_through_onednn(exported, motion_videos, run_script):
+    model = exported("pptsm", ExportOptions()).program.with_suffix("")
     video = sorted((motion_videos / "valid").glob("*.mp4"))[0]
-    words = ("-i", video, "--model_file", tmp_path / "pptsm", "--use_gpu", "False", "--json", "--top_k", 8)
+    words = ("-i", video, "--model_file", model, "--use_gpu", "False", "--json", "--top_k", 8)
     shown = run_script("tools/predict.py", *words, "--enable_mkldnn", "True").stdout
     found = json.loads(shown[shown.index("[\n") :])  # behind lines of Paddle's own
     scores = {top["class_id"]: top["score"] for top in found[0]["top"]}
-    (expected,) = Predictor(tmp_path / "pptsm").predict([video])
+    (expected,) = Predictor(model).predict([video])
     assert [scores[number] for number in range(8)] == pytest.approx(expected.scores.tolist(), abs=1e-5)
 
 
 @pytest.mark.parametrize(("network", "runtime"), [("slowfast", "onednn"), ("swin", "paddle")])
-def test_predict_takes_what_is_fastest_on_a_cpu(network, runtime, trained, monkeypatch, tmp_path):
-    run, opened = trained(network), []
-    files = export_model(run.cfg, run.weights, tmp_path, "net", ExportOptions("float32"))
+def test_predict_takes_what_is_fastest_on_a_cpu(network, runtime, exported, monkeypatch):
+    files, opened = exported(network, ExportOptions()), []
     monkeypatch.setattr(
         program, "PaddleProgram", lambda file, params, options, provider: opened.append(options) or options
     )
     settings = read_recipe(files.settings).settings
     without = program.ProgramOptions(use_mkldnn=False)
-    for path, options in ((tmp_path / "net", None), (files.program, None), (tmp_path / "net", without)):
+    model = files.program.with_suffix("")
+    for path, options in ((model, None), (files.program, None), (model, without)):
         program.open_program(path, None, options, settings.checksums, settings.cpu_runtime)
     assert settings.cpu_runtime == runtime
     assert [bool(options.use_mkldnn) for options in opened] == [runtime == "onednn", False, False]
@@ -70,16 +69,13 @@ numpy.save(sys.argv[4], predictor.get_output_handle(predictor.get_output_names()
 """
 
 
-def test_our_programs_run_on_onednn_with_all_of_paddles_passes(trained, tmp_path):
+def test_our_programs_run_on_onednn_with_all_of_paddles_passes(exported, trained, tmp_path):
     """As PaddleX and any other caller of Paddle Inference runs them."""
-    run = trained("pptsm")
-    files = export_model(run.cfg, run.weights, tmp_path, "pptsm", ExportOptions("float32"))
+    files = exported("pptsm", ExportOptions())
     clips = np.random.default_rng(3).standard_normal((2, 8, 3, 40, 40)).astype("float32")
     np.save(tmp_path / "clips.npy", clips)
     words = (files.program, files.params, tmp_path / "clips.npy", tmp_path / "logits.npy")
     command = [sys.executable, "-c", _PADDLES_OWN_PASSES, *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, f"{done.returncode}\n{done.stderr}"
-    with paddle.no_grad():
-        expected = run.model(paddle.to_tensor(clips)).numpy()
-    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), expected, atol=1e-4 * np.abs(expected).max())
+    assert close(np.load(tmp_path / "logits.npy"), logits_of(trained("pptsm").model, clips))

@@ -15,6 +15,7 @@ import paddle
 import pytest
 from paddle.static import InputSpec
 
+from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.deploy import export
 from paddlevideo_fast.deploy.export import ExportOptions, export_model, write_onnx
 from paddlevideo_fast.deploy.predictor import Predictor
@@ -30,44 +31,21 @@ from paddlevideo_fast.errors import ConfigError, MissingExtraError, ProgramError
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.modeling import Preprocess
 from paddlevideo_fast.modeling.heads import mean_logits
+from tests.deploy.conftest import close, logits_of
 from tests.support.onnx_packages import OPSET_VERSION, needs_onnx
 
-ROOT = Path(__file__).resolve().parents[2]
 FLOAT32, UINT8 = (ExportOptions(dtype, onnx_opset=OPSET_VERSION) for dtype in ("float32", "uint8"))
 
 
-def logits_of(model, clips):
-    with paddle.no_grad():
-        return model(paddle.to_tensor(clips)).numpy()
-
-
-def close(actual, expected):
-    return actual.shape == expected.shape and np.abs(actual - expected).max() <= 1e-4 * np.abs(expected).max()
-
-
-def protobuf(*fields):
-    """A message of pairs of number and value, all short."""
-    encoded = b""
-    for number, value in fields:
-        if isinstance(value, int):
-            encoded += bytes([number << 3, value])
-        else:
-            value = value.encode() if isinstance(value, str) else value
-            encoded += bytes([number << 3 | 2, len(value)]) + value
-    return encoded
-
-
-def program_of_sizes():
-    """A valid .onnx file whose output, int64, is the shape of its input."""
-    float32, int64 = 1, 7
-
-    def value(name, kind):
-        shape = protobuf((1, protobuf((1, 2))))
-        return protobuf((1, name), (2, protobuf((1, protobuf((1, kind), (2, shape))))))
-
-    node = protobuf((1, "clips"), (2, "sizes"), (4, "Shape"))
-    graph = protobuf((1, node), (2, "graph"), (11, value("clips", float32)), (12, value("sizes", int64)))
-    return protobuf((1, 8), (7, graph), (8, protobuf((2, OPSET_VERSION))))
+def write_program_of_sizes(path):
+    """Writes a valid .onnx file whose output, int64, is the shape of its input."""
+    onnx = pytest.importorskip("onnx")
+    clips = onnx.helper.make_tensor_value_info("clips", onnx.TensorProto.FLOAT, [2])
+    sizes = onnx.helper.make_tensor_value_info("sizes", onnx.TensorProto.INT64, [1])
+    node = onnx.helper.make_node("Shape", ["clips"], ["sizes"])
+    graph = onnx.helper.make_graph([node], "graph", [clips], [sizes])
+    opset = onnx.helper.make_opsetid("", OPSET_VERSION)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
 
 
 def deviates_nowhere(run, path, sizes, input_dtype):
@@ -102,38 +80,25 @@ def test_logits_of_mean_probabilities_are_finite_in_programs(activation, tmp_pat
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@needs_onnx
-@pytest.mark.smoke
-@pytest.mark.parametrize(("network", "side"), [("tsm", 56), ("slowfast", 40)])
-@pytest.mark.parametrize("options", [FLOAT32, UINT8], ids=lambda options: options.input_dtype)
-def test_onnxruntime_gives_the_networks_logits_for_any_number_of_clips(
-    exported, trained, network, side, options
-):
-    files = exported(network, options)
-    assert files.onnx == files.program.with_suffix(".onnx")
-    sizes = [(num_clips, 8, side, side) for num_clips in (1, 2, 3, 5)]
-    deviates_nowhere(trained(network), files.onnx, sizes, options.input_dtype)
-
-
 @pytest.mark.slow
 @needs_onnx
 @pytest.mark.smoke
-def test_the_command_writes_onnx_with_free_axes_or_says_why_not(trained, tmp_path, run_tool, capfd):
-    words = ["-c", ROOT / "configs/quickstart/tsm_motion.yaml", "-p", trained("tsm").weights, "--uint8"]
+def test_the_command_writes_onnx_with_free_axes_or_says_why_not(trained, tmp_path, capfd):
+    words = ["export", "-c", "tsm_motion", "-p", str(trained("tsm").weights), "--uint8"]
     words += ["--input_shape=-1,-1,-1", "--onnx"]
-    assert run_tool("export_model", *words, "-o", tmp_path / "bad", "--opset_version", "99") == 2
+    assert main([*words, "-o", str(tmp_path / "bad"), "--opset_version", "99"]) == 2
     out, err = capfd.readouterr()  # of the converter's process, too
     assert (out, err.count("ProgramError")) == ("", 1)
     assert "cannot write it with opset_version 99" in err
     assert "is aborted" in err.splitlines()[-1]
     assert not (tmp_path / "bad").exists()
-    assert run_tool("export_model", *words, "-o", tmp_path / "good", "--save_name", "portable") == 0
+    assert main([*words, "-o", str(tmp_path / "good"), "--save_name", "portable"]) == 0
     written = [Path(line) for line in capfd.readouterr().out.split()]
     assert sorted(written) == sorted((tmp_path / "good").iterdir())
     sizes = [(1, 8, 56, 56), (2, 8, 48, 64), (3, 8, 33, 57), (5, 8, 64, 48)]
     deviates_nowhere(trained("tsm"), tmp_path / "good" / "portable.onnx", sizes, "uint8")
     with pytest.raises(SystemExit):
-        run_tool("export_model", *words[:-1], "--opset_version", "11")
+        main([*words[:-1], "--opset_version", "11"])
 
 
 @pytest.mark.slow
@@ -224,12 +189,8 @@ def test_a_program_in_16_bits_takes_and_gives_32(exported, trained, network):
 def test_wrong_onnx_files_are_one_error(exported, tmp_path):
     files = exported("tsm", FLOAT32)
     content = files.onnx.read_bytes()
-    wrong = {
-        "short": content[: len(content) // 2],
-        "empty": b"",
-        "text": b"no program\n" * 9,
-        "changed": content[9:],
-    }
+    half = content[: len(content) // 2]
+    wrong = {"short": half, "empty": b"", "text": b"no program\n" * 9, "changed": content[9:]}
     for name, data in wrong.items():
         path = tmp_path / f"{name}.onnx"
         path.write_bytes(data)
@@ -242,7 +203,7 @@ def test_wrong_onnx_files_are_one_error(exported, tmp_path):
         open_program(files.onnx, files.params)
     with pytest.raises(ProgramError, match=r"does not run on float32 \[1, 8, 5, 56, 56\]"):
         open_program(files.onnx).run(np.zeros((1, 8, 5, 56, 56), "float32"))
-    (tmp_path / "sizes.onnx").write_bytes(program_of_sizes())
+    write_program_of_sizes(tmp_path / "sizes.onnx")
     with pytest.raises(ProgramError, match=r"sizes\.onnx: its first output is no logits"):
         open_program(tmp_path / "sizes.onnx")
     alone = tmp_path / "alone.onnx"
@@ -259,8 +220,8 @@ def test_the_files_of_two_exports_are_not_mixed(exported, trained, tmp_path, mon
     model = tmp_path / exported("tsm", UINT8).onnx.name
     assert isinstance(Predictor(model).program, OnnxProgram)
     assert isinstance(Predictor(model.with_suffix("")).program, OnnxProgram)  # the faster one
-    for options in (ProgramOptions(providers=["cpu"]),):
-        assert isinstance(Predictor(model.with_suffix(""), options=options).program, OnnxProgram)
+    on_cpu = ProgramOptions(providers=["cpu"])
+    assert isinstance(Predictor(model.with_suffix(""), options=on_cpu).program, OnnxProgram)
     with_onednn = Predictor(model.with_suffix(""), options=ProgramOptions(use_mkldnn=True)).program
     assert isinstance(with_onednn, PaddleProgram)
     assert isinstance(Predictor(find_program(model.with_suffix(""))).program, PaddleProgram)

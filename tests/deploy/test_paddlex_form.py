@@ -20,6 +20,7 @@ from paddlevideo_fast.deploy.recipe import read_recipe
 from paddlevideo_fast.errors import ConfigError, ProgramError
 
 ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = {"name": "Sampler", "num_seg": 8, "seg_len": 1, "valid_mode": True}
 SCALED = [
     {"Scale": {"short_size": 48}},
     {"CenterCrop": {"target_size": 40}},
@@ -46,15 +47,8 @@ def as_paddlex(run, **valid):
     """The config of a trained network with a pipeline that PaddleX can do, and changes of it."""
     cfg = load_config(run.cfg.path)
     cfg.update(run.cfg)
-    sample = {"name": "Sampler", "num_seg": 8, "seg_len": 1, "valid_mode": True}
-    section = {
-        **cfg["PIPELINE"]["valid"],
-        "sample": sample,
-        "transform": SCALED,
-        "resample": "bilinear",
-        **valid,
-    }
-    cfg["PIPELINE"] = {**cfg["PIPELINE"], "valid": section}
+    form = {"sample": SAMPLE, "transform": SCALED, "resample": "bilinear"}
+    cfg["PIPELINE"] = {**cfg["PIPELINE"], "valid": {**cfg["PIPELINE"]["valid"], **form, **valid}}
     return cfg
 
 
@@ -100,17 +94,9 @@ def test_names_of_the_classes_are_the_label_list(trained, tmp_path):
 @pytest.mark.parametrize(
     ("valid", "reason"),
     [
-        ({"sample": {"name": "Sampler", "num_seg": 8, "seg_len": 1}}, "middle frames of segments"),
+        ({"sample": {**SAMPLE, "valid_mode": False}}, "middle frames of segments"),
         (
-            {
-                "sample": {
-                    "name": "Sampler",
-                    "num_seg": 8,
-                    "seg_len": 1,
-                    "valid_mode": True,
-                    "dense_sample": True,
-                }
-            },
+            {"sample": {**SAMPLE, "dense_sample": True}},
             "one clip of a video, and this config makes 10.*none of frame_interval",
         ),
         ({"sample": {"name": "DecodeSampler", "num_frames": 8, "sampling_rate": 2}}, "has DecodeSampler"),
@@ -128,21 +114,13 @@ def test_what_paddlex_cannot_do_is_refused_with_the_reason(trained, tmp_path, va
 
 def test_other_programs_are_refused_with_the_reason(trained, tmp_path):
     for name, options, reason in [
-        ("slowfast", ExportOptions(paddlex=PaddleXFolder()), "this network is 3D"),
-        (
-            "several",
-            ExportOptions(paddlex=PaddleXFolder()),
-            "it gives a video one class, by softmax",
-        ),
-        ("tsm", ExportOptions("uint8", paddlex=PaddleXFolder()), "leave out --uint8"),
-        (
-            "tsm",
-            ExportOptions(input_shape=[8, -1, -1], paddlex=PaddleXFolder()),
-            "the shape that the pipeline",
-        ),
+        ("slowfast", {}, "this network is 3D"),
+        ("several", {}, "it gives a video one class, by softmax"),
+        ("tsm", {"input_dtype": "uint8"}, "leave out --uint8"),
+        ("tsm", {"input_shape": [8, -1, -1]}, "the shape that the pipeline"),
     ]:
         with pytest.raises(ProgramError, match=reason):
-            exported(trained(name), tmp_path, options)
+            exported(trained(name), tmp_path, ExportOptions(**options, paddlex=PaddleXFolder()))
     run = trained("tsm")
     with pytest.raises(ProgramError, match="files named 'inference'"):
         export_model(as_paddlex(run), run.weights, tmp_path, "tsm", ExportOptions(paddlex=PaddleXFolder()))

@@ -12,27 +12,21 @@ import paddle
 import pytest
 
 from paddlevideo_fast.deploy.export import ExportOptions, export_model
-from paddlevideo_fast.deploy.prediction import BatchTime, timing
-from paddlevideo_fast.deploy.predictor import Prediction, Predictor, Unread, Windowing, find_videos
+from paddlevideo_fast.deploy.predictor import (
+    BatchTime,
+    Predictor,
+    Unread,
+    Windowing,
+    find_videos,
+    timing,
+)
 from paddlevideo_fast.deploy.program import PaddleProgram
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError
 from paddlevideo_fast.loader import build_dataset, build_loader
 from paddlevideo_fast.modeling import Preprocess
 from tests.support.onnx_packages import OPSET_VERSION, needs_onnx
 
-ROOT = Path(__file__).resolve().parents[2]
 FLOAT32, UINT8 = (ExportOptions(dtype, onnx_opset=OPSET_VERSION) for dtype in ("float32", "uint8"))
-
-
-@pytest.fixture
-def predict(capsys, run_tool):
-    """Function that runs tools/predict.py: (exit code, stdout, stderr)."""
-
-    def run(*words):
-        code = run_tool("predict", *words)
-        return (code, *capsys.readouterr())
-
-    return run
 
 
 def validated(run, data, split="valid"):
@@ -126,14 +120,14 @@ def test_the_command_on_real_clips(exported, predict, real_clips_dir):
 def test_a_bad_file_is_one_error_and_the_others_go_on(exported, predict, make_clip, broken_videos, tmp_path):
     program = exported("tsm", FLOAT32).program
     make_clip(tmp_path / "a.mp4", 12, (64, 64))
-    make_clip(tmp_path / "sub" / "c.AVI", 12, (64, 64), codec="mpeg4")
+    make_clip(tmp_path / "sub.mp4" / "c.AVI", 12, (64, 64), codec="mpeg4")  # a folder called like a video
     (tmp_path / "b.mp4").write_bytes(broken_videos["text"].read_bytes())
     (tmp_path / "notes.txt").write_text("no video")
     code, out, err = predict("-i", tmp_path, "--model_file", program, "--batch_size", "3", "--top_k", "2")
     assert code == 1
     assert [line for line in out.splitlines() if line[0] != " "] == [
         str(tmp_path / "a.mp4"),
-        str(tmp_path / "sub" / "c.AVI"),
+        str(tmp_path / "sub.mp4" / "c.AVI"),
     ]
     assert len(out.splitlines()) == 6
     assert err.count("Error") == 1
@@ -176,24 +170,18 @@ def test_class_names_and_a_config_in_place_of_the_settings(
     for missing in (tmp_path / "other", tmp_path, ""):
         code, _, err = predict("-i", video, "--model_file", missing)
         assert (code, err.count("there is no such file; paddlevideo-fast export writes it")) == (2, 1)
-    config = ["--config", ROOT / "configs/quickstart/tsm_motion.yaml", "--class_names", names]
+    config = ["--config", "tsm_motion", "-o", f"DATASET.class_names={names}"]
     code, out, _ = predict(*words, *config, "--use_gpu=False")
     assert (code, out) == (0, named)
-    assert predict(*words, "--config", ROOT / "configs/quickstart/slowfast_motion.yaml")[0] == 2
+    assert predict(*words, "--config", "slowfast_motion")[0] == 2
 
 
 @needs_onnx
 @pytest.mark.smoke
 def test_the_command_takes_onnx(exported, predict, motion_videos):
     files = exported("tsm", FLOAT32)
-    words = [
-        "-i",
-        sorted(motion_videos.glob("valid/*.mp4"))[0],
-        "--json",
-        "--cpu_threads",
-        "1",
-        "--model_file",
-    ]
+    video = sorted(motion_videos.glob("valid/*.mp4"))[0]
+    words = ["-i", video, "--json", "--cpu_threads", "1", "--model_file"]
     (expected,), (found,) = (json.loads(predict(*words, path)[1]) for path in files.programs)
     assert [score["name"] for score in found["top"]] == [score["name"] for score in expected["top"]]
     assert [score["score"] for score in found["top"]] == pytest.approx(
@@ -230,17 +218,33 @@ def test_benchmark_and_a_list_of_files(exported, predict, motion_videos, tmp_pat
     assert "files.txt: lists no video" in err
 
 
-def test_flags_of_other_devices_are_refused(exported, predict, motion_videos):
-    words = ["-i", motion_videos, "--model_file", exported("tsm", FLOAT32).program]
-    device = ("--use_xpu=True", "--precision=int8", "--enable_mkldnn=perhaps", "--provider=openvino")
-    twice = ("--use_gpu=False", "--provider=cpu", "--use_tensorrt=True")
-    # the last changes a --config, which is missing
-    for flags in (*device, *(f"--device=cpu {flag}" for flag in twice), "--override=model_name=x"):
-        with pytest.raises(SystemExit) as ended:
-            predict(*words, *flags.split())
-        assert ended.value.code == 2
-    if not paddle.is_compiled_with_cuda():
-        assert predict(*words, "--use_gpu", "True")[0] == 2
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("--use_xpu=True", "unrecognized arguments: --use_xpu"),
+        ("--precision=int8", "invalid choice: 'int8'"),
+        ("--enable_mkldnn=perhaps", "'perhaps' is neither True nor False"),
+        ("--provider=openvino", "invalid choice: 'openvino'"),
+        ("--threshold=1.5", "'1.5' is no probability, from 0 to 1"),
+        ("--device=cpu --use_gpu=False", "--device: says the same as --use_gpu"),
+        ("--device=cpu --provider=cpu", "--provider: says where the program runs"),
+        ("--device=cpu --use_tensorrt=True", "--use_tensorrt: runs on a GPU"),
+        ("--override=model_name=x --import=./y.py", "--override: sets a key of --config, which is missing"),
+        ("--stride_sec 1", "--stride_sec: needs --window_sec"),
+        ("--timeline t.png", "--timeline: needs --window_sec"),
+        ("--window_sec two", "invalid float value: 'two'"),
+        ("--window_sec 1 --enable_benchmark True", "--enable_benchmark: times whole files"),
+        ("--when_slow drop", "a.mp4 is no live input"),
+        ("-i -", "give --window_sec"),
+        ("-i - --window_sec 1 --timeline x.png", "--timeline: is for files"),
+        ("-i - --window_sec 1 --live_option framerate", "expected KEY=VALUE"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(predict, capsys, flags, told):
+    with pytest.raises(SystemExit) as ended:
+        predict("-i", "a.mp4", "--model_file", "x", *flags.split())
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
 
 
 def test_wrong_arguments_of_a_predictor_are_one_error(exported, motion_videos):
@@ -266,13 +270,3 @@ def test_logits_that_are_not_finite_are_no_prediction(exported, predict, motion_
     code, out, err = predict("-i", motion_videos / "valid", "--model_file", program, "--json")
     assert (code, err.count("logits that are not finite")) == (2, 1)
     assert len(json.loads(out)) == 1  # what was predicted before is not lost
-
-
-def test_folders_that_are_named_like_videos_are_searched(make_clip, tmp_path):
-    clip = make_clip(tmp_path / "frames.mp4" / "a.mp4", 12, (64, 64))
-    assert find_videos(tmp_path) == [clip]
-
-
-def test_a_prediction_names_the_best_classes():
-    prediction = Prediction("v.mp4", np.array([0.2, 0.5, 0.3], "float32"), np.zeros((1, 3)), ["a", "b", "c"])
-    assert [(i, name) for i, name, _ in prediction.top(2)] == [(1, "b"), (2, "c")]

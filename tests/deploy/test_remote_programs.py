@@ -12,7 +12,7 @@ import pytest
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.export import ExportOptions, export_model
 from paddlevideo_fast.features.compute import compute_features
-from paddlevideo_fast.io.files import as_path, is_live
+from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.modeling import load_weights
 from tests.deploy.conftest import ROOT
 from tests.support.stores import Store
@@ -29,8 +29,7 @@ def test_export_and_predict(
     exported: Any,
     motion_videos: Path,
     tmp_path: Path,
-    run_tool: Any,
-    capsys: Any,
+    predict: Any,
 ) -> None:
     run = trained("tsm")
     weights = tmp_path / "weights"
@@ -47,31 +46,26 @@ def test_export_and_predict(
         shutil.copy(video, folder)
     videos = s3_store.publish(folder)
     local = exported("tsm", ExportOptions())
-    capsys.readouterr()
-    assert run_tool("predict", "-i", folder, "--model_file", local.program, "--json") == 0
-    expected = json.loads(capsys.readouterr().out)
+    expected = json.loads(predict("-i", folder, "--model_file", local.program, "--json")[1])
     program = str(files.program.with_suffix(""))
-    assert run_tool("predict", "-i", videos, "--model_file", program, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(predict("-i", videos, "--model_file", program, "--json")[1])
     assert [entry.pop("path") for entry in found] == [videos + Path(one.pop("path")).name for one in expected]
     assert found == expected
-    assert run_tool("predict", "-i", f"{videos}nowhere.mp4", "--model_file", program) == 2
-    assert f"{videos}nowhere.mp4: there is no such file or folder" in capsys.readouterr().err
+    code, _, err = predict("-i", f"{videos}nowhere.mp4", "--model_file", program)
+    assert (code, f"{videos}nowhere.mp4: there is no such file or folder" in err) == (2, True)
 
 
-def test_convert(s3_store: Store, trained: Any, tmp_path: Path, run_tool: Any, capsys: Any) -> None:
-    run = trained("tsm")
+def test_convert(s3_store: Store, trained: Any, tmp_path: Path, run: Any) -> None:
     folder = tmp_path / "weights"
     folder.mkdir()
-    shutil.copy(run.weights, folder / "theirs.pdparams")
+    shutil.copy(trained("tsm").weights, folder / "theirs.pdparams")
     source, target = f"{s3_store.publish(folder)}theirs.pdparams", f"{s3_store.url}ours/x.pdparams"
-    words = ["--from", "paddlevideo", "-c", "configs/quickstart/tsm_motion.yaml", "--to", target]
-    assert run_tool("convert_weights", *words, "--src", source) == 0
-    assert f"written to {target}" in capsys.readouterr().out
-    report = load_weights(run.model, target, strict=True)
-    assert not report.missing
-    assert run_tool("convert_weights", *words, "--src", f"{source}x") == 2
-    assert f"{source}x: there is no such file; check the path" in capsys.readouterr().err
+    words = ["convert", "--from", "paddlevideo", "-c", "tsm_motion", "--to", target]
+    code, out, _ = run(*words, "--src", source)
+    assert (code, f"written to {target}" in out) == (0, True)
+    assert not load_weights(trained("tsm").model, target, strict=True).missing
+    code, _, err = run(*words, "--src", f"{source}x")
+    assert (code, f"{source}x: there is no such file; check the path" in err) == (2, True)
 
 
 def test_features(
@@ -102,16 +96,3 @@ def test_features(
     s3_store.reset()
     compute_features(cfg, as_path(output))
     assert not any(request["method"] == "GET" and ".mp4" in request["path"] for request in s3_store.requests)
-
-
-def test_what_is_a_file_and_what_a_stream() -> None:
-    files = ("s3://b/x.mp4", "gs://b/x", "http://h/x.mp4", "https://h/a/x.MKV?token=1", "bos://b/x.avi")
-    streams = (
-        "rtsp://h/x.mp4",
-        "http://h/live.m3u8",
-        "http://h/x.ts",
-        "https://h:8080/stream",
-        "udp://@:1234",
-    )
-    assert [is_live(address) for address in files] == [False] * len(files)
-    assert [is_live(address) for address in streams] == [True] * len(streams)

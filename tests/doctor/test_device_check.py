@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks import on_gpu
-from paddlevideo_fast.cli.doctor import main
+from paddlevideo_fast.cli.commands import COMMANDS
 from paddlevideo_fast.doctor import device_check
 from paddlevideo_fast.doctor.device_check import CHECKS, check_device, table
 from paddlevideo_fast.errors import PaddleVideoFastError
+
+main = COMMANDS["doctor"].start
 
 ROOT = Path(__file__).resolve().parents[2]
 REASONS = ("this Paddle is built for CPUs", "this Paddle is built for GPUs and finds none")

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.cli import export as export_command
 from paddlevideo_fast.cli import main
-from paddlevideo_fast.cli import plot as plot_command
-from paddlevideo_fast.cli import predict as predict_command
 from paddlevideo_fast.cli.command import run_command
+from paddlevideo_fast.cli.commands import main as commands_main
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.loader.annotations import read_class_names, read_frame_list, read_video_list
 from paddlevideo_fast.log import printable
@@ -145,7 +143,7 @@ def test_training_and_testing(trained, videos, tmp_path):
         assert len(list(csv.DictReader(file))) == len(tested)
     run = Path(os.fsdecode(os.fsencode(tmp_path) + b"/_$x^$\xff\n"))
     run.symlink_to(ours)
-    assert plot_command.main([str(run), str(ours), "--output", str(tmp_path / "plot.png")]) == 0
+    assert commands_main(["plot", str(run), str(ours), "--output", str(tmp_path / "plot.png")]) == 0
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +152,8 @@ def exported(trained):
     lists, out = trained
     names = ["--class_names", f"{lists}/classes.txt"]
     command = ["-c", f"{out}/config.yaml", "-p", f"{out}/tiny_best.pdparams", *names, "-o"]
-    assert export_command.main([*command, f"{out}/program"]) == 2  # Paddle takes no such path
-    assert export_command.main([*command, f"{lists}/$p%: #"]) == 0
+    assert commands_main(["export", *command, f"{out}/program"]) == 2  # Paddle takes no such path
+    assert commands_main(["export", *command, f"{lists}/$p%: #"]) == 0
     return lists / "$p%: #"
 
 
@@ -165,13 +163,13 @@ def test_predicting(exported, videos, tmp_path, capfd):
     model = ["--model_file", str(program.with_suffix(""))]
     files = {str(videos / path) for path in paths_below(videos)}
     capfd.readouterr()
-    assert predict_command.main(["-i", str(videos), *model, "-b", "8", "--json"]) == 0
+    assert commands_main(["predict", "-i", str(videos), *model, "-b", "8", "--json"]) == 0
     entries = json.loads(capfd.readouterr().out)
     assert {entry["path"] for entry in entries} == files
     assert {os.fsencode(top["name"]) for entry in entries for top in entry["top"]} == set(CLASSES)
 
     annotated = ["--annotated", str(tmp_path / "seen"), "--top_k", "1"]
-    assert predict_command.main(["-i", str(videos), *model, *annotated]) == 0
+    assert commands_main(["predict", "-i", str(videos), *model, *annotated]) == 0
     out = capfd.readouterr().out
     assert {line for line in out.split("\n") if line.startswith("/")} == {printable(file) for file in files}
     assert paths_below(tmp_path / "seen") == paths_below(videos)
@@ -181,5 +179,5 @@ def test_predicting(exported, videos, tmp_path, capfd):
     for name in (b"new\nline", b"x" * 251, b"\xff", b"$x^$_{%"):
         shutil.copy(videos.parent / "clip.mp4", os.fsencode(few) + b"/" + name + b".mp4")
     timelines = ["--window_sec", "0.1", "--timeline", str(tmp_path / "lines")]
-    assert predict_command.main(["-i", str(few), *model, *timelines]) == 0
+    assert commands_main(["predict", "-i", str(few), *model, *timelines]) == 0
     assert len(list((tmp_path / "lines").glob("*.png"))) == 4

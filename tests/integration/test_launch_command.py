@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from paddlevideo_fast.cli import launch
-from paddlevideo_fast.cli.launch import main
+from paddlevideo_fast.cli.commands import COMMANDS
 
+main = COMMANDS["launch"].start
 SCRIPT = str(Path(launch.__file__).resolve().parents[1] / "__main__.py")
 
 START = """

@@ -10,8 +10,7 @@ import paddle
 import pytest
 
 from paddlevideo_fast.config import Config, check_config
-from paddlevideo_fast.config.schema import ROOT
-from paddlevideo_fast.config.sections import Group
+from paddlevideo_fast.config.sections import ROOT, Group
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import ClipRequest, LoaderError, build_dataset, build_loader
 from paddlevideo_fast.metrics import MultiCropMetric

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 
 import numpy as np
 import paddle
@@ -18,7 +18,7 @@ from paddlevideo_fast.paddlex import commands, folders
 from paddlevideo_fast.paddlex.translate import load_paddlex_config
 
 
-class _AtOnce:
+class _AtOnce(Executor):
     """An executor that does its work when it gets it."""
 
     def __init__(self, max_workers):
@@ -31,9 +31,6 @@ class _AtOnce:
         except OSError as error:
             future.set_exception(error)
         return future
-
-    def shutdown(self, wait):
-        assert wait
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ SCORES = {"a.mp4": {3: 0.75, 1: 0.25}, "b.mp4": {1: 0.6, 3: 0.4}}
 def write_log(tmp_path):
     """`write_log(name, scores)`: a log with a warning before the predictions and the times behind them."""
 
-    def write(name, scores):
+    def write(name, scores=SCORES):
         entries = [
             {"path": path, "top": [{"class_id": k, "name": str(k), "score": v} for k, v in classes.items()]}
             for path, classes in scores.items()
@@ -72,24 +72,6 @@ def test_a_top_1_file_of_paddlevideo_is_read(tmp_path, write_log, compare):
     assert compare()[0] == 0
 
 
-def test_precisions_are_kept_apart(tmp_path, write_log, compare):
-    (tmp_path / "results_fp16.txt").write_text(stored_text(SCORES))
-    write_log("python_infer_precision_fp32.log", SCORES)
-    code, shown = compare()
-    assert code == 2
-    assert "Skipped: no stored results of fp32" in shown
-    assert "nothing was compared" in shown
-
-
-def test_two_files_of_one_precision_end_with_2(tmp_path, write_log, compare):
-    write_log("python_infer_precision_fp32.log", SCORES)
-    for name in ("results_fp32.txt", "results_old_fp32.txt"):
-        (tmp_path / name).write_text(stored_text(SCORES))
-    code, shown = compare()
-    assert code == 2
-    assert "both have results of fp32; name one" in shown
-
-
 def test_results_are_stored(tmp_path, write_log, compare):
     write_log("python_infer_precision_fp32.log", SCORES)
     target = tmp_path / "new/results_fp32.txt"
@@ -99,37 +81,30 @@ def test_results_are_stored(tmp_path, write_log, compare):
     assert main(words) == 0
 
 
+GOOD = {"results_fp32.txt": stored_text(SCORES).encode()}
+
+
 @pytest.mark.parametrize(
-    ("log", "expected"),
+    ("stored", "log", "expected"),
     [
-        ("no predictions here", "has no predictions; the text's inference line needs --json"),
-        ('[\n {"path": "a", "error": "damaged"}\n]\n', "is no log of complete predictions"),
-        (None, "python_infer_*.log: no such file"),
+        ({"results_fp16.txt": GOOD["results_fp32.txt"]}, SCORES, "Skipped: no stored results of fp32"),
+        ({"results_fp16.txt": GOOD["results_fp32.txt"]}, SCORES, "nothing was compared"),
+        ({**GOOD, "results_old_fp32.txt": GOOD["results_fp32.txt"]}, SCORES, "results of fp32; name one"),
+        ({"results_fp32.txt": b""}, SCORES, "has no lines `top-1 class"),
+        ({"results_fp32.txt": b"\xff\x00"}, SCORES, "has no lines `top-1 class"),
+        ({"results_fp32.txt": b"top-1 class: x"}, SCORES, "invalid literal"),
+        ({"results_fp32.txt": None}, SCORES, "results_fp32.txt"),  # a folder
+        (GOOD, "no predictions here", "has no predictions; the text's inference line needs --json"),
+        (GOOD, '[\n {"path": "a", "error": "damaged"}\n]\n', "is no log of complete predictions"),
+        (GOOD, None, "python_infer_*.log: no such file"),
     ],
 )
-def test_logs_without_results_end_with_2(tmp_path, compare, log, expected):
-    (tmp_path / "results_fp32.txt").write_text(stored_text(SCORES))
-    if log is not None:
+def test_what_cannot_be_compared_ends_with_2(tmp_path, write_log, compare, stored, log, expected):
+    for name, content in stored.items():
+        (tmp_path / name).mkdir() if content is None else (tmp_path / name).write_bytes(content)
+    if log is SCORES:
+        write_log("python_infer_precision_fp32.log")
+    elif log is not None:
         (tmp_path / "python_infer_precision_fp32.log").write_text(log)
     code, shown = compare()
-    assert code == 2
-    assert expected in shown
-
-
-def test_stored_results_that_are_none_end_with_2(tmp_path, write_log, compare):
-    write_log("python_infer_precision_fp32.log", SCORES)
-    path = tmp_path / "results_fp32.txt"
-    for content, expected in (
-        (b"", "has no lines `top-1 class"),
-        (b"\xff\x00", "has no lines `top-1 class"),
-        (b"top-1 class: x", "invalid literal"),
-    ):
-        path.write_bytes(content)
-        code, shown = compare()
-        assert code == 2
-        assert expected in shown
-    path.unlink()
-    path.mkdir()
-    code, shown = compare()
-    assert code == 2
-    assert "results_fp32.txt" in shown
+    assert (code, expected in shown) == (2, True)

@@ -38,7 +38,7 @@ RESULTS = model_zoo.read_metafiles()
 def warnings(monkeypatch):
     """The warnings of the config check."""
     seen = []
-    monkeypatch.setattr("paddlevideo_fast.config.findings._LOGGER.log", lambda _, text: seen.append(text))
+    monkeypatch.setattr("paddlevideo_fast.config.document._LOGGER.log", lambda _, text: seen.append(text))
     return seen
 
 
