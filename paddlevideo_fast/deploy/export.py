@@ -53,6 +53,7 @@ from paddlevideo_fast.loader import (
     compared,
     read_class_names,
 )
+from paddlevideo_fast.loader.pipeline import VideoFacts
 from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import Backbone, Preprocess, build_model, load_weights
@@ -301,19 +302,14 @@ def _trained(cfg: Config, weights: str | Path, options: ExportOptions) -> nn.Lay
     return model
 
 
-class _AnyVideo(NamedTuple):
-    """A video that is larger and longer than any clip, so that a pipeline shows the shape of its clips."""
-
-    num_frames: int = 100_000
-    avg_fps: float = 30.0
-    width: int = 1024
-    height: int = 1024
+# larger and longer than any clip, so that a pipeline shows the shape of its clips
+_ANY_VIDEO = VideoFacts(num_frames=100_000, avg_fps=30.0, width=1024, height=1024)
 
 
 def clip_shape(recipe: Recipe) -> list[int]:
     """[T, H, W] of the clips that the pipeline makes for the network."""
     dataset = recipe.dataset()
-    plan = dataset.pipeline.plan(_AnyVideo(), VideoRecord("a video", (0,)), ClipRequest(0, 0), Middle())
+    plan = dataset.pipeline.plan(_ANY_VIDEO, VideoRecord("a video", (0,)), ClipRequest(0, 0), Middle())
     num_frames, height, width, _ = plan.geometry.plan().shape(len(plan.frames))
     return [num_frames // dataset.num_crops, height, width]
 

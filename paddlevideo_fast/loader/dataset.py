@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from paddlevideo_fast.config.sections import Group, Section
 from paddlevideo_fast.config.types import NumViews, PositiveInt, Size
 from paddlevideo_fast.decode import (
     IndexCache,
@@ -20,7 +21,13 @@ from paddlevideo_fast.decode import (
 from paddlevideo_fast.errors import AnnotationError, LoaderError, VideoDecodeError
 from paddlevideo_fast.io.block_cache import has_cache
 from paddlevideo_fast.io.urls import bare_url, is_url
-from paddlevideo_fast.loader.annotations import VideoRecord, read_frame_list, read_video_list, require_files
+from paddlevideo_fast.loader.annotations import (
+    ClassNumbers,
+    VideoRecord,
+    read_frame_list,
+    read_video_list,
+    require_files,
+)
 from paddlevideo_fast.loader.balance import Draws, RecordSampler, make_draws
 from paddlevideo_fast.loader.batches import ShuffleWindow
 from paddlevideo_fast.loader.collate import Sample, Target
@@ -32,20 +39,11 @@ from paddlevideo_fast.loader.untrimmed import (
     Background,
     Windows,
     between,
-    number_of,
-    settings_of,
     windows_of,
     with_background,
 )
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS
-
-
-class Decoder(Protocol):
-    """What `decode` in a pipeline's section becomes: it says how the files of a data set are opened."""
-
-    def open(self, record: VideoRecord) -> VideoReader:
-        """A reader of the record's frames; raises VideoDecodeError."""
 
 
 @DECODERS.register()
@@ -133,8 +131,8 @@ class ClipDataset:
     same key as the sample's randomness; in evaluation the sample has no clip. Both report the file.
 
     All data sets share this constructor. A data set says which records there are (`read_records`) and, where
-    `decoder` does not know, how one is opened (`open`). One that has more arguments takes those and passes
-    the rest on as `**shared`, which the config check follows.
+    the pipeline's decoder does not know, how one is opened (`open`). One that has more arguments takes those
+    and passes the rest on as `**shared`, which the config check follows.
 
     Args:
         file_path: the list.
@@ -165,7 +163,6 @@ class ClipDataset:
         windows: in evaluation of untrimmed videos, `{length_sec: 4, stride_sec: 2, label: 3}` evaluates all
             windows of each video. A window has the class whose spans cover half of the window, or of which
             half a span lies in it; without one, the class `label`.
-        decoder: opens the records; None: as files of this data set usually are.
         records: what there is, where no list says so.
         class_names: file with the names of the classes, for a list that names them.
 
@@ -188,13 +185,15 @@ class ClipDataset:
     num_crops = 1
     groups: list[int] | None = None
     window: ShuffleWindow | None = None
-    usual_decoder: ClassVar[Callable[[], Decoder]] = VideoDecoder
+    parts: ClassVar[dict[str, Section]] = {
+        "background": Group(settings=Background),
+        "windows": Group(settings=Windows),
+    }
     injected: ClassVar[tuple[str, ...]] = (
         "pipeline",
         "seed",
         "training",
         "num_classes",
-        "decoder",
         "records",
         "class_names",
     )
@@ -218,18 +217,17 @@ class ClipDataset:
         num_classes: int | None = None,
         clips_per_video: NumViews = 1,
         sampler: RecordSampler = "shuffle",
-        decoder: Decoder | None = None,
         records: Sequence[VideoRecord] | None = None,
         class_names: str | None = None,
-        background: dict[str, Any] | None = None,
-        windows: dict[str, Any] | None = None,
+        background: Background | None = None,
+        windows: Windows | None = None,
     ) -> None:
         self.file_path = file_path
         self.data_prefix = data_prefix
         self.suffix = suffix
         self.class_names = class_names
         self.pipeline = pipeline
-        self.decoder = decoder or type(self).usual_decoder()
+        self.decoder = pipeline.decoder or VideoDecoder()
         self.num_classes = num_classes
         self.seed = seed
         self.training = training
@@ -274,23 +272,24 @@ class ClipDataset:
         """
         return self.decoder.open(record)
 
-    def _set_untrimmed(self, background: dict[str, Any] | None, windows: dict[str, Any] | None) -> None:
+    def _set_untrimmed(self, background: Background | None, windows: Windows | None) -> None:
         if (windows if self.training else background) is not None:
             raise LoaderError("background is for DATASET.train, and windows are for DATASET.valid and .test")
+        numbers = ClassNumbers(self.class_names)
         if background is not None:
-            drawn = settings_of(Background, "background", background)
-            number = number_of(drawn.label, self.class_names, "background.label")
-            self.records = with_background(self.records, drawn.share, number, self.file_path)
+            label = background.label
+            number = None if label is None else numbers.of(label, "background.label")
+            self.records = with_background(self.records, background.share, number, self.file_path)
             if number is None and self.num_classes is None:
                 raise LoaderError(
                     "background.label is missing: with a softmax a video has one class; name a class for "
                     "the background, or set MODEL.head.activation to sigmoid"
                 )
         if windows is not None:
-            asked = settings_of(Windows, "windows", windows)
-            number = number_of(asked.label, self.class_names, "windows.label")
+            label = windows.label
+            number = None if label is None else numbers.of(label, "windows.label")
             has_several = self.num_classes is not None
-            self.records = windows_of(self.records, self.open, asked, number, has_several, self.file_path)
+            self.records = windows_of(self.records, self.open, windows, number, has_several, self.file_path)
 
     def _make_draws(self) -> Draws | None:
         if self.sampler == "shuffle":
@@ -494,8 +493,6 @@ class FrameDataset(ClipDataset):
     Args:
         suffix: format string from a frame's number, from 1, to its file name.
     """
-
-    usual_decoder = FrameDecoder
 
     def __init__(self, file_path: str, *, suffix: str = "img_{:05}.jpg", **shared: Any) -> None:
         super().__init__(file_path, suffix=suffix, **shared)

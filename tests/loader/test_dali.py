@@ -12,7 +12,7 @@ import pytest
 
 from paddlevideo_fast.loader import ClipRequest, LoaderError, TransformError, build_dataset, build_loader
 from paddlevideo_fast.loader.dali import DaliOptions
-from paddlevideo_fast.loader.dali.planner import VideoFacts
+from paddlevideo_fast.loader.pipeline import VideoFacts
 from paddlevideo_fast.modeling import Preprocess
 from tests.support.dali_codecs import clip_for_dali, encoder
 
