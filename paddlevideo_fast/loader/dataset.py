@@ -1,8 +1,7 @@
 """Annotation lists whose items are clips."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -47,6 +46,7 @@ from paddlevideo_fast.registry import DATASETS, DECODERS
 
 
 @DECODERS.register()
+@dataclass(eq=False)
 class VideoDecoder:
     """Opens video files.
 
@@ -68,36 +68,29 @@ class VideoDecoder:
 
     ignored_arguments: ClassVar[dict[str, str]] = {"num_clips": "the sampler decides which frames are read"}
 
-    def __init__(
-        self,
-        backend: Literal["auto", "pyav", "decord", "cv2"] = "pyav",
-        on_corrupt: Literal["raise", "nearest"] = "raise",
-        *,
-        mode: Literal["train", "valid", "test"] | None = None,
-        num_seg: Size | None = None,
-        sampling_rate: AboveZero | None = None,
-        target_fps: AboveZero | None = None,
-    ) -> None:
-        if on_corrupt != "raise" and backend not in ("auto", "pyav"):
-            raise LoaderError(f"VideoDecoder: on_corrupt: {on_corrupt} needs backend: pyav, not {backend}")
-        self.backend = backend
-        self.on_corrupt = on_corrupt
-        self.mode = mode
-        part = {"mode": mode, "num_seg": num_seg, "sampling_rate": sampling_rate, "target_fps": target_fps}
-        self._given = [name for name, value in part.items() if value is not None]
-        self._part_length = (num_seg or 8) * (sampling_rate or 32.0)  # in frames of a video of target_fps
-        self._target_fps = target_fps or 30.0
-        self.cache: IndexCache | None = None
+    backend: Literal["auto", "pyav", "decord", "cv2"] = "pyav"
+    on_corrupt: Literal["raise", "nearest"] = "raise"
+    mode: Literal["train", "valid", "test"] | None = None
+    num_seg: Size | None = None
+    sampling_rate: AboveZero | None = None
+    target_fps: AboveZero | None = None
+    cache: IndexCache | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.on_corrupt != "raise" and self.backend not in ("auto", "pyav"):
+            text = f"on_corrupt: {self.on_corrupt} needs backend: pyav, not {self.backend}"
+            raise LoaderError(f"VideoDecoder: {text}")
 
     def sampler(self, sample: FrameSampler) -> FrameSampler:
         """The sampler that takes the frames of `sample` from the part of a video that `mode` says."""
         if self.mode is None or self.backend != "pyav" or not getattr(sample, "linspace_sample", False):
-            if self._given:
+            names = ("mode", "num_seg", "sampling_rate", "target_fps")
+            if given := [name for name in names if getattr(self, name) is not None]:
                 text = "no effect: the sampler decides which frames are read, and what is random"
-                warn_once(get_logger(), f"VideoDecoder: {', '.join(self._given)}: {text}")
+                warn_once(get_logger(), f"VideoDecoder: {', '.join(given)}: {text}")
             return sample
-        rate = self._part_length / sample.num_frames
-        return DecodeSampler(sample.num_frames, rate, self._target_fps, test_mode=self.mode == "test")
+        rate = (self.num_seg or 8) * (self.sampling_rate or 32.0) / sample.num_frames
+        return DecodeSampler(sample.num_frames, rate, self.target_fps or 30.0, test_mode=self.mode == "test")
 
     def open(self, record: VideoRecord) -> VideoReader:
         """A reader of the record's frames.
@@ -185,6 +178,7 @@ class ClipDataset:
     num_crops = 1
     groups: list[int] | None = None
     window: ShuffleWindow | None = None
+    read_list = staticmethod(read_video_list)
     parts: ClassVar[dict[str, Section]] = {
         "background": Group(settings=Background),
         "windows": Group(settings=Windows),
@@ -262,7 +256,10 @@ class ClipDataset:
         Raises:
             AnnotationError: the list is missing, empty or malformed, or none of its files is there.
         """
-        raise NotImplementedError
+        records = type(self).read_list(
+            self.file_path, self.data_prefix, self.suffix, self.class_names, self.is_labelled
+        )
+        return require_files(records, self.file_path, self.data_prefix)
 
     def open(self, record: VideoRecord) -> VideoReader:
         """A reader of the file of a record, whatever its span.
@@ -350,8 +347,8 @@ class ClipDataset:
             if self.on_record is not None:
                 self.on_record(index)
             try:
-                with self._opened(record, requests[0]) as part:
-                    clips = self.pipeline(part, record, tried, rngs, outs)
+                with self.open(record) as reader:
+                    clips = self.pipeline(self.part(reader, record, requests[0]), record, tried, rngs, outs)
                 break
             except VideoDecodeError as error:
                 if len(requests) > 1 and not self.training:
@@ -368,12 +365,6 @@ class ClipDataset:
             samples.append(Sample(pixels, target, index, request.view, tuple(incidents), self.num_crops))
             incidents = []
         return samples
-
-    @contextmanager
-    def _opened(self, record: VideoRecord, request: ClipRequest) -> Iterator[VideoReader]:
-        """The frames that a record is about, as long as its file is open."""
-        with self.open(record) as reader:
-            yield self.part(reader, record, request)
 
     @property
     def files(self) -> list[str]:
@@ -396,7 +387,9 @@ class ClipDataset:
             StoreAwayError: its store does not answer.
         """
         _, rngs = next(self.attempts(requests))
-        with self._opened(self.records[requests[0].index], requests[0]) as part:
+        record = self.records[requests[0].index]
+        with self.open(record) as reader:
+            part = self.part(reader, record, requests[0])
             frames = [
                 self.pipeline.sample.sample(part.num_frames, part.avg_fps, request, rng)
                 for request, rng in zip(requests, rngs)
@@ -461,12 +454,6 @@ class ClipDataset:
 class VideoDataset(ClipDataset):
     """Video files from a list: lines `path label`, or a .jsonl or .csv file."""
 
-    def read_records(self) -> list[VideoRecord]:
-        records = read_video_list(
-            self.file_path, self.data_prefix, self.suffix, self.class_names, self.is_labelled
-        )
-        return require_files(records, self.file_path, self.data_prefix)
-
 
 @DATASETS.register()
 class SFVideoDataset(VideoDataset):
@@ -494,14 +481,10 @@ class FrameDataset(ClipDataset):
         suffix: format string from a frame's number, from 1, to its file name.
     """
 
+    read_list = staticmethod(read_frame_list)
+
     def __init__(self, file_path: str, *, suffix: str = "img_{:05}.jpg", **shared: Any) -> None:
         super().__init__(file_path, suffix=suffix, **shared)
-
-    def read_records(self) -> list[VideoRecord]:
-        records = read_frame_list(
-            self.file_path, self.data_prefix, self.suffix, self.class_names, self.is_labelled
-        )
-        return require_files(records, self.file_path, self.data_prefix)
 
 
 @DATASETS.register()

@@ -47,18 +47,6 @@ def test_a_sample_stays_within_the_window_of_its_place(shard_sizes, window, seed
         assert order.tolist() == row
 
 
-def test_how_far_samples_move():
-    places = places_of([50] * 400)
-    window = ShuffleWindow(places, 1000)
-    order = window.order(np.arange(20_000), generator(ORDER, 3))
-    row = ShuffleWindow(places, 1).order(np.arange(20_000), generator(ORDER, 3))
-    place_in_row = np.empty(20_000, int)
-    place_in_row[row] = np.arange(20_000)
-    moves = place_in_row[order] - np.arange(20_000)
-    assert 0.23 < np.abs(moves).mean() / 1000 < 0.27
-    assert 0.4 < np.abs(moves).max() / 1000 < 0.6
-
-
 def sampler_of(shard_sizes, window=None, **options):
     places = places_of(shard_sizes)
     keys = {"batch_size": 4, "shuffle": True, "drop_last": False, "seed": 7, **options}

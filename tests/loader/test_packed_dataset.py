@@ -1,18 +1,15 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
 
 from paddlevideo_fast.errors import AnnotationError, ShardError
-from paddlevideo_fast.loader import ClipBatchSampler, LoaderError, build_dataset, build_loader
+from paddlevideo_fast.loader import ClipBatchSampler, LoaderError
+from tests.loader.building import dataset_of, loader_of
 
-PIPELINE = {
-    "decode": {"name": "VideoDecoder", "backend": "pyav"},
-    "sample": {"name": "Sampler", "num_seg": 3, "seg_len": 1},
-    "transform": [{"CenterCrop": {"target_size": 32}}],
-}
 NUM_FOLDERS = 6
 
 
@@ -30,14 +27,7 @@ def packed(tmp_path_factory, rawframes_dataset, run_script):
     return root
 
 
-def make(file_path, training=False, **keys):
-    section = {"format": "PackedFrameDataset", "file_path": str(file_path), **keys}
-    return build_dataset(section, PIPELINE, training=training, seed=3)
-
-
-def load(dataset, **keys):
-    options = {"batch_size": 2, "num_workers": 0, "shuffle": False, "drop_last": False, "seed": 3, **keys}
-    return build_loader(dataset, **options)
+make = partial(dataset_of, transform=[{"CenterCrop": {"target_size": 32}}], format="PackedFrameDataset")
 
 
 def test_a_folder_of_shards(packed):
@@ -56,7 +46,7 @@ def test_a_list_gives_videos_and_labels(packed, tmp_path, caplog):
         "class2/clip5", "class0/clip0", "class2/clip5"
     ]  # fmt: skip
     assert "1 videos are left out" in caplog.text
-    (first, second) = load(dataset).epoch(0)
+    (first, second) = loader_of(dataset).epoch(0)
     assert first.labels.tolist() == [4, 9]
     np.testing.assert_array_equal(second.clips.shape, (1, 3, 32, 32, 3))
 
@@ -83,13 +73,13 @@ def test_an_altered_video_is_replaced_in_training_and_counted(packed, tmp_path, 
     data = tmp_path / "set" / "00001.data"
     data.write_bytes(bytes(data.stat().st_size))
     bad = {f"{data}:class2/clip2", f"{data}:class0/clip3"}
-    training = load(make(tmp_path / "set", training=True), shuffle=True, num_workers=num_workers)
+    training = loader_of(make(tmp_path / "set", training=True), num_workers=num_workers)
     batches = list(training.epoch(0))
     assert sum(map(len, batches)) == NUM_FOLDERS
     failures = [failure for batch in batches for failure in batch.failures]
     assert {path for path, _ in failures} == bad
     assert all("is altered: its checksum differs" in cause for _, cause in failures)
-    batches = list(load(make(tmp_path / "set"), num_workers=num_workers).epoch(0))
+    batches = list(loader_of(make(tmp_path / "set"), num_workers=num_workers).epoch(0))
     assert np.concatenate([batch.ids for batch in batches]).tolist() == [0, 1, 4, 5]
 
 
@@ -99,9 +89,9 @@ def ids(loader, epoch, start_batch=0):
 
 def test_shards_split_over_ranks(packed):
     dataset = make(packed / "set", split_by="shard")
-    ranks = [load(dataset, rank=rank, world_size=2) for rank in range(2)]
+    ranks = [loader_of(dataset, rank=rank, world_size=2) for rank in range(2)]
     assert [ids(loader, 0) for loader in ranks] == [[[0, 1], [4, 5]], [[2, 3]]]
-    train = [load(dataset, shuffle=True, rank=rank, world_size=2) for rank in range(2)]
+    train = [loader_of(dataset, shuffle=True, rank=rank, world_size=2) for rank in range(2)]
     assert [len(loader) for loader in train] == [2, 2]
     for epoch in range(3):
         first, second = (np.concatenate(ids(loader, epoch)).tolist() for loader in train)
@@ -110,8 +100,8 @@ def test_shards_split_over_ranks(packed):
         assert ids(train[0], epoch, 1) == ids(train[0], epoch)[1:]
     assert ids(train[0], 0) != ids(train[0], 1)
     with pytest.raises(LoaderError, match="3 shards cannot be split over 4 processes"):
-        load(dataset, shuffle=True, rank=0, world_size=4)
-    assert sorted(ids(load(dataset, rank=rank, world_size=4), 0) for rank in range(4)) == [
+        loader_of(dataset, shuffle=True, rank=0, world_size=4)
+    assert sorted(ids(loader_of(dataset, rank=rank, world_size=4), 0) for rank in range(4)) == [
         [],  # nothing to evaluate is no error
         [[0, 1]],
         [[2, 3]],
@@ -120,19 +110,19 @@ def test_shards_split_over_ranks(packed):
 
 
 def test_a_window_of_the_shuffle(packed, caplog):
-    loader = load(make(packed / "set", training=True, shuffle_window=1), shuffle=True, batch_size=1)
+    loader = loader_of(make(packed / "set", training=True, shuffle_window=1), shuffle=True, batch_size=1)
     seen = [[index for (index,) in ids(loader, epoch)] for epoch in range(8)]
     shards = [(0, 1), (2, 3), (4, 5)]
     assert all({tuple(order[start : start + 2]) for start in (0, 2, 4)} == set(shards) for order in seen)
     assert len(set(map(tuple, seen))) > 1
-    plain = load(make(packed / "set", training=True), shuffle=True, batch_size=1)
+    plain = loader_of(make(packed / "set", training=True), shuffle=True, batch_size=1)
     text = "shuffle_window: {} has no effect: {}"
     for size, training, why in ((6, True, "mixes all 6 videos"), (2, False, "an evaluation takes")):
         dataset = make(packed / "set", training=training, shuffle_window=size)
         assert dataset.window is None
         assert text.format(size, "") in caplog.text
         assert why in caplog.text
-    same = load(make(packed / "set", training=True, shuffle_window=6), shuffle=True, batch_size=1)
+    same = loader_of(make(packed / "set", training=True, shuffle_window=6), shuffle=True, batch_size=1)
     assert ids(same, 0) == ids(plain, 0)
 
 
@@ -157,15 +147,10 @@ def test_each_sample_once_over_the_ranks(world_size, num_views):
 
 
 def test_views_of_slowfast(packed):
-    pipeline = {
-        "decode": {"name": "VideoDecoder"},
-        "sample": {"name": "DecodeSampler", "num_frames": 4, "sampling_rate": 1, "test_mode": True},
-        "transform": [{"MultiCrop": {"target_size": 32, "test_mode": True}}],
-    }
-    section = {"format": "PackedFrameDataset", "file_path": str(packed / "set"), "num_ensemble_views": 2}
-    dataset = build_dataset(section, pipeline, training=False, seed=3)
-    (batch, *_) = load(dataset).epoch(0)
+    sample = {"name": "DecodeSampler", "num_frames": 4, "sampling_rate": 1, "test_mode": True}
+    keys = {"transform": [{"MultiCrop": {"target_size": 32, "test_mode": True}}], "num_ensemble_views": 2}
+    (batch, *_) = loader_of(make(packed / "set", sample, **keys)).epoch(0)
     assert batch.clips.shape == (6, 4, 32, 32, 3)
     assert (batch.ids.tolist(), batch.views.tolist()) == ([0] * 6, list(range(6)))
     with pytest.raises(LoaderError, match="PackedFrameDataset: num_spatial_crops is 1"):
-        build_dataset({**section, "num_spatial_crops": 1}, pipeline, training=False, seed=3)
+        make(packed / "set", sample, num_spatial_crops=1, **keys)

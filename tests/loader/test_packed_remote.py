@@ -12,14 +12,10 @@ from paddlevideo_fast.decode import open_shards
 from paddlevideo_fast.decode.packed_format import PackSettings, ShardWriter
 from paddlevideo_fast.errors import ShardError, StoreAwayError, VideoDecodeError
 from paddlevideo_fast.io import block_cache, stores
-from paddlevideo_fast.loader import build_dataset, build_loader
+from tests.loader.building import dataset_of, loader_of
 
 NUM_SHARDS, NUM_VIDEOS = 3, 6
-PIPELINE = {
-    "decode": {"name": "VideoDecoder"},
-    "sample": {"name": "Sampler", "num_seg": 3, "seg_len": 1},
-    "transform": [{"RandomCrop": {"target_size": 32}}, {"RandomFlip": None}],
-}
+CROPS = [{"RandomCrop": {"target_size": 32}}, {"RandomFlip": None}]
 
 
 @pytest.fixture(autouse=True)
@@ -48,12 +44,9 @@ def frames_of(place):
     return [np.stack(list(shard.open(video))) for shard in open_shards(place) for video in range(len(shard))]
 
 
-def loader_of(place, num_workers=0, training=True, **keys):
-    section = {"format": "PackedFrameDataset", "file_path": str(place), **keys}
-    dataset = build_dataset(section, PIPELINE, training=training, seed=3)
-    return build_loader(
-        dataset, batch_size=2, num_workers=num_workers, shuffle=training, drop_last=False, seed=3
-    )
+def packed(place, num_workers=0, training=True, **keys):
+    dataset = dataset_of(place, transform=CROPS, training=training, format="PackedFrameDataset", **keys)
+    return loader_of(dataset, num_workers=num_workers)
 
 
 @pytest.mark.parametrize("kind", ["http", "s3"])
@@ -78,14 +71,14 @@ def test_batches_of_a_url_with_workers(http_store, folder, tmp_path):
     listed = tmp_path / "some.list"
     listed.write_text("class2/clip5 4\nclass0/clip0 9\n")
     for keys in ({}, {"split_by": "shard"}):
-        expected = loader_of(folder, **keys)
+        expected = packed(folder, **keys)
         for num_workers in (0, 2):
-            with contextlib.closing(loader_of(url, num_workers, **keys)) as loader:
+            with contextlib.closing(packed(url, num_workers, **keys)) as loader:
                 for epoch in (0, 1):
                     for batch, right in zip(loader.epoch(epoch), expected.epoch(epoch)):
                         np.testing.assert_array_equal(batch.clips, right.clips)
                         assert batch.labels.tolist() == right.labels.tolist()
-    (batch,) = loader_of(listed, training=False, data_prefix=url).epoch(0)
+    (batch,) = packed(listed, training=False, data_prefix=url).epoch(0)
     assert batch.labels.tolist() == [4, 9]
 
 
@@ -104,7 +97,7 @@ def test_a_body_that_is_altered_on_its_way_is_asked_for_again(http_store, folder
 
 def test_a_file_that_stays_broken_is_an_incident(http_store, folder, tmp_path):
     url = http_store.publish(folder)
-    loader = loader_of(url)
+    loader = packed(url)
     http_store.fault("flipped", "*00000.data")
     http_store.fault("reset", "*00001.data")
     batches = list(loader.epoch(0))
@@ -142,7 +135,7 @@ def test_a_set_that_is_not_whole(http_store, folder, tmp_path):
 
 
 def test_a_store_that_goes_away_ends_the_run_in_one_sentence(http_store, folder):
-    loader = loader_of(http_store.publish(folder), num_workers=2)
+    loader = packed(http_store.publish(folder), num_workers=2)
     http_store.fault("error", "*")
     with contextlib.closing(loader), pytest.raises(StoreAwayError, match=r"^http://\S+: the store is away:"):
         list(loader.epoch(0))

@@ -90,17 +90,6 @@ def test_multi_scale_crop():
     assert seen == pairs
 
 
-def test_multi_scale_crop_takes_each_of_its_places():
-    """In quarters of the spare room: corners and centre, then the middles of edges and quarters."""
-    five = {(0, 0), (4, 0), (0, 4), (4, 4), (2, 2)}
-    eight = {(0, 2), (4, 2), (2, 4), (2, 0), (1, 1), (3, 1), (1, 3), (3, 3)}
-    for more, expected in ((False, five), (True, five | eight)):
-        crop = transforms.MultiScaleCrop(60, [1], max_distort=0, more_fix_crop=more)
-        crop.scales = [0.6]  # of a short side of 100: 40 and 80 pixels to spare
-        seen = {boxes(after(crop, 140, 100, seed))[0][:2] for seed in range(400)}
-        assert seen == {(20 * x, 10 * y) for x, y in expected}
-
-
 def test_settings_without_effect_are_told(caplog, monkeypatch):
     monkeypatch.setattr("paddlevideo_fast.log._warned", set())
     monkeypatch.setattr(logging.getLogger("paddlevideo_fast"), "propagate", True)

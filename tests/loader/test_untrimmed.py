@@ -11,15 +11,11 @@ from paddlevideo_fast.config.schema import ROOT
 from paddlevideo_fast.config.sections import Group
 from paddlevideo_fast.decode import Span, open_video
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError, VideoDecodeError
-from paddlevideo_fast.loader import ClipRequest, build_dataset
+from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.untrimmed import between
+from tests.loader.building import dataset_of
 from tests.support.numbered_clips import read_number, write_clip
 
-PIPELINE = {
-    "decode": {"name": "VideoDecoder"},
-    "sample": {"name": "Sampler", "num_seg": 3, "seg_len": 1},
-    "transform": [],
-}
 ONLY_DATA = Group({"DATASET": ROOT.members["DATASET"]})
 SPANS = [("a.mp4", 0, 10, 20), ("a.mp4", 1, 40, 52), ("b.mp4", 2, 0, 30)]
 
@@ -36,12 +32,9 @@ def root(tmp_path_factory):
     return root
 
 
-def make(root, training=True, name="x.jsonl", num_classes=None, **keys):
-    section = {"format": "VideoDataset", "file_path": str(root / name), "data_prefix": str(root), **keys}
+def make(root, training=True, name="x.jsonl", **keys):
     names = str(root / "classes.txt")
-    return build_dataset(
-        section, PIPELINE, training=training, seed=3, class_names=names, num_classes=num_classes
-    )
+    return dataset_of(root / name, training=training, data_prefix=str(root), class_names=names, **keys)
 
 
 def numbers(sample):
