@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from functools import partial
 
 import numpy as np
@@ -65,22 +64,6 @@ def test_wrong_inputs(packed, tmp_path):
         make(listed, data_prefix=str(packed / "set"))
     with pytest.raises(ShardError, match="has no packed frames"):
         make(tmp_path)
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_an_altered_video_is_replaced_in_training_and_counted(packed, tmp_path, num_workers):
-    shutil.copytree(packed / "set", tmp_path / "set")
-    data = tmp_path / "set" / "00001.data"
-    data.write_bytes(bytes(data.stat().st_size))
-    bad = {f"{data}:class2/clip2", f"{data}:class0/clip3"}
-    training = loader_of(make(tmp_path / "set", training=True), num_workers=num_workers)
-    batches = list(training.epoch(0))
-    assert sum(map(len, batches)) == NUM_FOLDERS
-    failures = [failure for batch in batches for failure in batch.failures]
-    assert {path for path, _ in failures} == bad
-    assert all("is altered: its checksum differs" in cause for _, cause in failures)
-    batches = list(loader_of(make(tmp_path / "set"), num_workers=num_workers).epoch(0))
-    assert np.concatenate([batch.ids for batch in batches]).tolist() == [0, 1, 4, 5]
 
 
 def ids(loader, epoch, start_batch=0):

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.report.drawings import clock, draw_timeline, lettering, shown_classes
+from paddlevideo_fast.report.drawings import draw_timeline, lettering, shown_classes
 
 
 def scores_of(best, num_classes, score=0.9):
@@ -109,8 +109,3 @@ def test_one_window_and_wrong_paths(tmp_path, drawn):
     (tmp_path / "file").write_text("")
     with pytest.raises(PaddleVideoFastError, match="cannot be written"):
         draw_timeline(tmp_path / "file" / "t.png", [0, 1], scores_of([1], 2), letters)
-
-
-def test_times_as_on_a_clock():
-    assert [clock(value) for value in (0, 59.6, 125)] == ["0:00", "1:00", "2:05"]
-    assert clock(3725, with_hours=True) == "1:02:05"
