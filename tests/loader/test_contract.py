@@ -173,14 +173,6 @@ def test_validation_keeps_the_last_batch(lists, backend, num_workers):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_ranks_share_the_validation_set(lists, backend):
-    dataset = make_dataset(lists, backend, training=False)
-    ranks = [make_loader(dataset, backend, 2, rank=rank, world_size=3) for rank in range(3)]
-    ids = [np.concatenate([batch.ids for batch in loader.epoch(0)]).tolist() for loader in ranks]
-    assert ids == [[0, 1, 6], [2, 3], [4, 5]]  # whole batches, those of one process
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_the_frames_are_the_ones_sampled(lists, backend, frame_number):
     dataset = make_dataset(lists, backend, training=False, select_left=True)
     dataset.pipeline.geometric.clear()

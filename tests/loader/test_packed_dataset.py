@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.errors import AnnotationError, ShardError
-from paddlevideo_fast.loader import ClipBatchSampler, LoaderError
+from paddlevideo_fast.loader import LoaderError
 from tests.loader.building import dataset_of, loader_of
 
 NUM_FOLDERS = 6
@@ -107,26 +107,6 @@ def test_a_window_of_the_shuffle(packed, caplog):
         assert why in caplog.text
     same = loader_of(make(packed / "set", training=True, shuffle_window=6), shuffle=True, batch_size=1)
     assert ids(same, 0) == ids(plain, 0)
-
-
-@pytest.mark.parametrize("world_size", [1, 2, 3, 7])
-@pytest.mark.parametrize("num_views", [1, 3])
-def test_each_sample_once_over_the_ranks(world_size, num_views):
-    groups = [group for group in range(11) for _ in range(1 + group % 4)]
-    seen, sizes = [], []
-    for rank in range(world_size):
-        sampler = ClipBatchSampler(
-            len(groups), 4, shuffle=True, drop_last=False, seed=1, rank=rank, world_size=world_size,
-            num_views=num_views, pad=False, groups=groups,
-        )  # fmt: skip
-        requests = [request for batch in sampler.batches(5) for request in batch]
-        assert len(sampler.batches(5)) == sampler.num_batches
-        seen += [(request.index, request.view) for request in requests]
-        sizes.append(len({request.index for request in requests}))
-        own = {groups[request.index] for batch in sampler.batches(6) for request in batch}
-        assert own == {groups[request.index] for request in requests}
-    assert sorted(seen) == [(index, view) for index in range(len(groups)) for view in range(num_views)]
-    assert max(sizes) - min(sizes) <= 2
 
 
 def test_views_of_slowfast(packed):

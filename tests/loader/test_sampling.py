@@ -208,19 +208,6 @@ def test_a_span_of_time(num_frames, fps, share, expected):
     assert result.dtype == np.int64
 
 
-@pytest.mark.smoke
-def test_views_of_a_test_are_spread_over_the_video():
-    sampler = DecodeSampler(num_frames=4, sampling_rate=2, test_mode=True)
-    starts = []
-    for view in range(5):
-        rng = np.random.default_rng(view)
-        clip = sampler.sample(28, 30, ClipRequest(0, 0, view, 5), rng)
-        starts.append(int(clip[0]))
-        assert clip.tolist() == [starts[-1] + step for step in (0, 2, 4, 7)]
-    assert starts == [0, 4, 8, 12, 16]  # 20 frames of room
-    assert sampler.sample(28, 30, ClipRequest(0, 0), np.random.default_rng(0))[0] == 0
-
-
 @pytest.mark.parametrize(
     ("position", "expected"),
     [

@@ -6,7 +6,6 @@ import json
 
 import cv2
 import numpy as np
-import paddle
 import pytest
 
 from paddlevideo_fast.config import Config, check_config
@@ -14,7 +13,6 @@ from paddlevideo_fast.config.schema import ROOT
 from paddlevideo_fast.config.sections import Group
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import ClipRequest, LoaderError, build_dataset
-from paddlevideo_fast.metrics import MultiCropMetric
 from tests.loader.building import dataset_of, loader_of
 
 # PaddleVideo's slowfast.yaml, data paths aside
@@ -101,17 +99,6 @@ def test_ten_spans_of_three_crops(small, frame_number):
             np.testing.assert_array_equal(clips[30 + 3 * view + crop], expected)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_shares_of_ranks_are_all_views_once(small, num_workers):
-    dataset = split_of(small, "test")
-    seen = []
-    for rank in range(2):
-        loader = loader_of(dataset, 7, num_workers, rank=rank, world_size=2)
-        for batch in loader.epoch(0):
-            seen += zip(batch.ids.tolist(), batch.views.tolist())
-    assert sorted(seen) == [(index, view) for index in range(3) for view in range(30)]
-
-
 @pytest.mark.smoke
 def test_validation_is_the_centre_and_training_random(small):
     valid = split_of(small, "valid")
@@ -167,24 +154,6 @@ def test_views_that_do_not_fit(small, dataset, sampler, message):
     pipeline["decode_sampler"] = {**pipeline["decode_sampler"], **sampler}
     with pytest.raises(LoaderError, match=message):
         build_dataset(section, pipeline, training=False, seed=0)
-
-
-def test_the_metric_averages_what_the_loader_delivers(small):
-    """Scores made of the pixels, so that each view has others; the mean over views is taken here, too."""
-    weights = np.random.default_rng(0).normal(size=(3, 3)).astype("float32")
-    metric = MultiCropMetric(topk=[1, 2])
-    scores = {0: [], 1: [], 2: []}
-    for batch in loader_of(split_of(small, "test"), 7).epoch(0):
-        means = batch.clips.reshape(len(batch), -1, 3).mean(1).astype("float32") / 20
-        logits = paddle.to_tensor(means @ weights)
-        metric.update(logits, paddle.to_tensor(batch.labels), batch.ids, batch.views)
-        exponents = np.exp(logits.numpy().astype(np.float64))
-        for index, score in zip(batch.ids.tolist(), exponents / exponents.sum(1, keepdims=True)):
-            scores[index].append(score)
-    places = [np.argsort(-np.mean(rows, 0)).tolist().index(label) for label, rows in scores.items()]
-    assert [len(rows) for rows in scores.values()] == [30] * 3
-    result = metric.accumulate()
-    assert [result[f"top{k}"] for k in (1, 2)] == [np.mean([place < k for place in places]) for k in (1, 2)]
 
 
 def test_folders_of_frames_have_views_too(rawframes_dataset):
