@@ -4,7 +4,7 @@ import av
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode.packed_format import PackSettings, ShardWriter
+from tests.loader.building import pack
 
 
 @pytest.fixture(scope="session")
@@ -17,12 +17,6 @@ def real_frames(real_clips_dir):
 
 @pytest.fixture(scope="session")
 def packed_folder(tmp_path_factory, rawframes_dataset):
-    """The six videos of `rawframes_dataset`, of 12 frames at 25 frames a second, in three shards."""
-    folder = tmp_path_factory.mktemp("packed")
+    """The six videos of `rawframes_dataset` in three shards; one more, `gone`, could not be packed."""
     lines = rawframes_dataset.list_file.read_text().splitlines()
-    for shard in range(3):
-        with ShardWriter(folder, PackSettings(shard, 3, 0, 90, bytes(16))) as writer:
-            for name, _, label in (line.split() for line in lines[2 * shard : 2 * shard + 2]):
-                images = sorted((rawframes_dataset.root / name).iterdir())
-                writer.add(name, int(label), 25.0, (80, 48), [image.read_bytes() for image in images])
-    return folder
+    return pack(tmp_path_factory.mktemp("packed"), rawframes_dataset.root, lines, 2, failed=["gone"])

@@ -14,7 +14,7 @@ from paddlevideo_fast.loader import BadSamples, LoaderError, Pipeline, Sampler, 
 from paddlevideo_fast.loader.dali import DaliOptions
 from paddlevideo_fast.loader.dataset import VideoDecoder
 from paddlevideo_fast.loader.transforms import ColorJitter, RandAugment, RandomErasing, UniformCrop
-from tests.loader.building import dataset_of, loader_of
+from tests.loader.building import dataset_of, loader_of, pack
 from tests.support.dali_codecs import clip_for_dali, has_dali
 
 BACKENDS = ["pyav", "cv2", "frames", "packed"]
@@ -27,7 +27,7 @@ NUM_CLIPS = 7
 
 
 @pytest.fixture(scope="module")
-def lists(tmp_path_factory, make_clip, run_script):
+def lists(tmp_path_factory, make_clip):
     """Seven clips as videos, as frames and as packed frames, with their lists."""
     import cv2
 
@@ -48,19 +48,13 @@ def lists(tmp_path_factory, make_clip, run_script):
     (root / "videos.list").write_text("".join(video_lines))
     (root / "frames.list").write_text("".join(frame_lines))
     (root / "dali.list").write_text("".join(dali_lines))
-    pack_with_a_damaged_one(root, run_script)
-    return root
-
-
-def pack_with_a_damaged_one(root, run_script):
-    """Packs the folders of frames and one more, called `nowhere`, all of whose bytes are then altered."""
+    # one more, called `nowhere`, is packed, and all of its bytes are altered
     shutil.copytree(root / "folder 0", root / "nowhere")
-    (root / "pack.list").write_text((root / "frames.list").read_text() + "nowhere 12 2\n")
-    options = ("--kind=frames", "--workers=1", "--shard_size=7", f"--data_prefix={root}")
-    run_script("data/pack_frames.py", "--list", root / "pack.list", "--output", root / "packed", *options)
+    pack(root / "packed", root, [*frame_lines, "nowhere 12 2"], NUM_CLIPS)
+    shutil.rmtree(root / "nowhere")
     data = root / "packed" / "00001.data"
     data.write_bytes(bytes(byte ^ 255 for byte in data.read_bytes()))
-    shutil.rmtree(root / "nowhere")
+    return root
 
 
 def list_of(backend):

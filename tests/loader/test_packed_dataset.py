@@ -9,37 +9,20 @@ from paddlevideo_fast.errors import AnnotationError, ShardError
 from paddlevideo_fast.loader import LoaderError
 from tests.loader.building import dataset_of, loader_of
 
-NUM_FOLDERS = 6
-
-
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory, rawframes_dataset, run_script):
-    """The six folders of `rawframes_dataset` in four shards; one more in the list could not be packed."""
-    root = tmp_path_factory.mktemp("packed")
-    listed = rawframes_dataset.list_file.read_text()
-    (root / "frames.list").write_text(listed + "gone 12 1\n")
-    options = ("--kind=frames", "--workers=1", "--shard_size=2", f"--data_prefix={rawframes_dataset.root}")
-    done = run_script(
-        "data/pack_frames.py", "--list", root / "frames.list", "--output", root / "set", *options, check=False
-    )
-    assert "1 of 7 videos failed" in done.stderr
-    return root
-
-
 make = partial(dataset_of, transform=[{"CenterCrop": {"target_size": 32}}], format="PackedFrameDataset")
 
 
-def test_a_folder_of_shards(packed):
-    dataset = make(packed / "set", data_prefix="of the videos, which has no effect")
-    assert len(dataset) == NUM_FOLDERS
+def test_a_folder_of_shards(packed_folder):
+    dataset = make(packed_folder, data_prefix="of the videos, which has no effect")
+    assert len(dataset) == 6
     assert [record.label for record in dataset.records] == [0, 1, 2, 0, 1, 2]
-    assert dataset.records[3].path == f"{packed}/set/00001.data:class0/clip3"
+    assert dataset.records[3].path == f"{packed_folder}/00001.data:class0/clip3"
 
 
-def test_a_list_gives_videos_and_labels(packed, tmp_path, caplog):
+def test_a_list_gives_videos_and_labels(packed_folder, tmp_path, caplog):
     some = tmp_path / "some.list"
     some.write_text("class2/clip5 4\nclass0/clip0 12 9\nclass2/clip5 1\ngone 12 1\n")
-    dataset = make(some, data_prefix=str(packed / "set"))
+    dataset = make(some, data_prefix=str(packed_folder))
     assert [record.label for record in dataset.records] == [4, 9, 1]
     assert [record.path.rpartition(":")[2] for record in dataset.records] == [
         "class2/clip5", "class0/clip0", "class2/clip5"
@@ -50,18 +33,18 @@ def test_a_list_gives_videos_and_labels(packed, tmp_path, caplog):
     np.testing.assert_array_equal(second.clips.shape, (1, 3, 32, 32, 3))
 
 
-def test_wrong_inputs(packed, tmp_path):
+def test_wrong_inputs(packed_folder, tmp_path):
     listed = tmp_path / "some.list"
     listed.write_text("class2/clip5 4\nclass2/other 1\n")
     with pytest.raises(AnnotationError, match=r"some.list: is a list, so data_prefix must be"):
         make(listed)
     with pytest.raises(AnnotationError, match=r"some.list:2: 'class2/other' is not in the packed frames"):
-        make(listed, data_prefix=str(packed / "set"))
+        make(listed, data_prefix=str(packed_folder))
     with pytest.raises(AnnotationError, match="there is no such list"):
-        make(tmp_path / "nowhere", data_prefix=str(packed / "set"))
+        make(tmp_path / "nowhere", data_prefix=str(packed_folder))
     listed.write_text("gone 1\n")
     with pytest.raises(AnnotationError, match="no video of it could be packed"):
-        make(listed, data_prefix=str(packed / "set"))
+        make(listed, data_prefix=str(packed_folder))
     with pytest.raises(ShardError, match="has no packed frames"):
         make(tmp_path)
 
@@ -70,8 +53,8 @@ def ids(loader, epoch, start_batch=0):
     return [batch.ids.tolist() for batch in loader.epoch(epoch, start_batch)]
 
 
-def test_shards_split_over_ranks(packed):
-    dataset = make(packed / "set", split_by="shard")
+def test_shards_split_over_ranks(packed_folder):
+    dataset = make(packed_folder, split_by="shard")
     ranks = [loader_of(dataset, rank=rank, world_size=2) for rank in range(2)]
     assert [ids(loader, 0) for loader in ranks] == [[[0, 1], [4, 5]], [[2, 3]]]
     train = [loader_of(dataset, shuffle=True, rank=rank, world_size=2) for rank in range(2)]
@@ -92,28 +75,28 @@ def test_shards_split_over_ranks(packed):
     ]
 
 
-def test_a_window_of_the_shuffle(packed, caplog):
-    loader = loader_of(make(packed / "set", training=True, shuffle_window=1), shuffle=True, batch_size=1)
+def test_a_window_of_the_shuffle(packed_folder, caplog):
+    loader = loader_of(make(packed_folder, training=True, shuffle_window=1), shuffle=True, batch_size=1)
     seen = [[index for (index,) in ids(loader, epoch)] for epoch in range(8)]
     shards = [(0, 1), (2, 3), (4, 5)]
     assert all({tuple(order[start : start + 2]) for start in (0, 2, 4)} == set(shards) for order in seen)
     assert len(set(map(tuple, seen))) > 1
-    plain = loader_of(make(packed / "set", training=True), shuffle=True, batch_size=1)
+    plain = loader_of(make(packed_folder, training=True), shuffle=True, batch_size=1)
     text = "shuffle_window: {} has no effect: {}"
     for size, training, why in ((6, True, "mixes all 6 videos"), (2, False, "an evaluation takes")):
-        dataset = make(packed / "set", training=training, shuffle_window=size)
+        dataset = make(packed_folder, training=training, shuffle_window=size)
         assert dataset.window is None
         assert text.format(size, "") in caplog.text
         assert why in caplog.text
-    same = loader_of(make(packed / "set", training=True, shuffle_window=6), shuffle=True, batch_size=1)
+    same = loader_of(make(packed_folder, training=True, shuffle_window=6), shuffle=True, batch_size=1)
     assert ids(same, 0) == ids(plain, 0)
 
 
-def test_views_of_slowfast(packed):
+def test_views_of_slowfast(packed_folder):
     sample = {"name": "DecodeSampler", "num_frames": 4, "sampling_rate": 1, "test_mode": True}
     keys = {"transform": [{"MultiCrop": {"target_size": 32, "test_mode": True}}], "num_ensemble_views": 2}
-    (batch, *_) = loader_of(make(packed / "set", sample, **keys)).epoch(0)
+    (batch, *_) = loader_of(make(packed_folder, sample, **keys)).epoch(0)
     assert batch.clips.shape == (6, 4, 32, 32, 3)
     assert (batch.ids.tolist(), batch.views.tolist()) == ([0] * 6, list(range(6)))
     with pytest.raises(LoaderError, match="PackedFrameDataset: num_spatial_crops is 1"):
-        make(packed / "set", sample, num_spatial_crops=1, **keys)
+        make(packed_folder, sample, num_spatial_crops=1, **keys)
