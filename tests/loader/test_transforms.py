@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 import pytest
 
@@ -88,7 +86,6 @@ def test_multi_scale_crop():
 
 def test_settings_without_effect_are_told(caplog, monkeypatch):
     monkeypatch.setattr("paddlevideo_fast.log._warned", set())
-    monkeypatch.setattr(logging.getLogger("paddlevideo_fast"), "propagate", True)
     transforms.Image2Array()
     Sampler(8, 1, dense_sample=True)
     assert caplog.messages == []

@@ -258,14 +258,6 @@ def test_nothing_has_a_name_in_dev_shm(make_loader, monkeypatch):
     assert 1 <= labels.max() < 1000
 
 
-@pytest.fixture
-def warned(caplog):
-    """The watchdog's warnings so far."""
-    logging.getLogger("paddlevideo_fast").propagate = True
-    with caplog.at_level(logging.WARNING, logger="paddlevideo_fast"):
-        yield lambda: [record.message for record in caplog.records]
-
-
 @pytest.mark.parametrize(
     ("act", "said"),
     [
@@ -278,13 +270,13 @@ def warned(caplog):
     ],
     ids=["killed", "hangs", "stopped"],
 )
-def test_a_worker_that_gets_no_further_is_named_with_its_file(make_loader, warned, act, said):
+def test_a_worker_that_gets_no_further_is_named_with_its_file(make_loader, caplog, act, said):
     clips = Clips(act=lambda index: act() if index == 7 else None)
     loader = make_loader(clips, stall_timeout_sec=0.2, stall_limit_sec=0.7)
     with pytest.raises(LoaderError, match=said.format(r"has been at clip 7\.mp4")):
         list(loader.epoch(0))
-    assert len(warned()) >= (0 if "SIGKILL" in said else 2)
-    assert all("has been at clip 7.mp4 for" in message for message in warned())
+    assert len(caplog.messages) >= (0 if "SIGKILL" in said else 2)
+    assert all("has been at clip 7.mp4 for" in message for message in caplog.messages)
 
 
 def between_batches(make_loader, **options):
@@ -306,7 +298,7 @@ def between_batches(make_loader, **options):
     return loader, batches, [process.pid for process in pool._processes]
 
 
-def test_a_worker_that_is_stopped_between_batches_is_named(make_loader, warned):
+def test_a_worker_that_is_stopped_between_batches_is_named(make_loader, caplog):
     loader, batches, (first, second) = between_batches(make_loader, stall_timeout_sec=1, stall_limit_sec=2)
     os.kill(first, signal.SIGSTOP)
     with pytest.raises(LoaderError) as caught:
@@ -315,7 +307,7 @@ def test_a_worker_that_is_stopped_between_batches_is_named(make_loader, warned):
         rf"worker 0 \(process {first}, stopped, goes on after: kill -CONT {first}\) has been between two "
         r"batches for \d+ s and has \d clips in \d batches to make, from clip \d+\.mp4 to clip \d+\.mp4; "
     )
-    assert re.search(stopped, warned()[-1])
+    assert re.search(stopped, caplog.messages[-1])
     assert re.search(rf"{stopped}worker 1 \(process {second}, running\) has nothing to do", str(caught.value))
     os.kill(first, signal.SIGCONT)
     assert len(list(loader.epoch(1))) == 12  # it goes on as if nothing had been
@@ -402,7 +394,6 @@ def test_auto_takes_the_smallest_number_that_is_enough(monkeypatch, caplog):
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(12)))
     monkeypatch.setattr(clip_loader, "_clips_per_sec", rate)
-    logging.getLogger("paddlevideo_fast").propagate = True
     with caplog.at_level(logging.INFO, logger="paddlevideo_fast"):
         assert choose_num_workers(Clips(), [[ClipRequest(0, 0)]], WorkerOptions()) == 4
     assert asked == [1, 2, 4, 8, 12]
