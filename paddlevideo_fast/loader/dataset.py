@@ -31,7 +31,7 @@ from paddlevideo_fast.loader.balance import Draws, RecordSampler, make_draws
 from paddlevideo_fast.loader.batches import ShuffleWindow
 from paddlevideo_fast.loader.collate import Sample, Target
 from paddlevideo_fast.loader.incidents import DecodeFailure
-from paddlevideo_fast.loader.pipeline import Pipeline
+from paddlevideo_fast.loader.pipeline import Decoder, Pipeline
 from paddlevideo_fast.loader.request import BETWEEN, CLIP, SUBSTITUTE, ClipRequest, Middle, generator
 from paddlevideo_fast.loader.sampling import AboveZero, DecodeSampler, FrameSampler
 from paddlevideo_fast.loader.untrimmed import (
@@ -179,6 +179,7 @@ class ClipDataset:
     groups: list[int] | None = None
     window: ShuffleWindow | None = None
     read_list = staticmethod(read_video_list)
+    usual_decoder: ClassVar[Callable[[], Decoder]] = VideoDecoder
     parts: ClassVar[dict[str, Section]] = {
         "background": Group(settings=Background),
         "windows": Group(settings=Windows),
@@ -221,7 +222,7 @@ class ClipDataset:
         self.suffix = suffix
         self.class_names = class_names
         self.pipeline = pipeline
-        self.decoder = pipeline.decoder or VideoDecoder()
+        self.decoder = pipeline.decoder or type(self).usual_decoder()
         self.num_classes = num_classes
         self.seed = seed
         self.training = training
@@ -482,6 +483,7 @@ class FrameDataset(ClipDataset):
     """
 
     read_list = staticmethod(read_frame_list)
+    usual_decoder = FrameDecoder
 
     def __init__(self, file_path: str, *, suffix: str = "img_{:05}.jpg", **shared: Any) -> None:
         super().__init__(file_path, suffix=suffix, **shared)

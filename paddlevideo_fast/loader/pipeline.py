@@ -77,7 +77,7 @@ class Pipeline:
         sample: says which frames.
         transforms: in the order of the config. Changes of pixels come after all geometry, on the small clip.
         resample: how frames are resized; see `Resample`.
-        decoder: opens the files; None: as video files.
+        decoder: opens the files; None: as those of the data set usually are.
 
     Attributes:
         normalization: (mean, std) of the channels for pixel values in 0 to 1; ImageNet's where no transform
