@@ -35,8 +35,9 @@ class Section:
         raise NotImplementedError
 
     def check_argument(self, value: Any, hint: Any, path: KeyPath, found: Findings) -> None:
-        """Checks an argument with the annotation `hint` whose value is this section."""
-        self.check(value, path, found)
+        """Checks an argument with the annotation `hint` whose value is this section, or null if that fits."""
+        if value is not None or list(mismatches(None, hint)):
+            self.check(value, path, found)
 
     def build(self, value: Any) -> Any:
         """What a constructor receives for a checked `value`."""
@@ -352,7 +353,7 @@ def build_named(
     parts = parts_of(cls)
     ignored = getattr(cls, "ignored_arguments", {})
     built = {
-        key: parts[key].build(value) if key in parts else value
+        key: parts[key].build(value) if key in parts and value is not None else value
         for key, value in (arguments or {}).items()
         if key not in ignored
     }

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -54,6 +53,7 @@ from paddlevideo_fast.loader import (
     compared,
     read_class_names,
 )
+from paddlevideo_fast.loader.pipeline import VideoFacts
 from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import Backbone, Preprocess, build_model, load_weights
@@ -299,7 +299,7 @@ def _trained(cfg: Config, weights: str | Path, options: ExportOptions) -> nn.Lay
 
 
 # A video that is larger and longer than any clip, so that a pipeline shows the shape of its clips.
-_ANY_VIDEO: Any = SimpleNamespace(num_frames=100_000, avg_fps=30.0, width=1024, height=1024)
+_ANY_VIDEO = VideoFacts(num_frames=100_000, avg_fps=30.0, width=1024, height=1024)
 
 
 def clip_shape(recipe: Recipe) -> list[int]:

@@ -16,12 +16,12 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import (
     Classes,
     VideoRecord,
-    build_decoder,
     build_pipeline,
     check_classes,
     classes_of_config,
 )
-from paddlevideo_fast.loader.dataset import ClipDataset, Decoder
+from paddlevideo_fast.loader.dataset import ClipDataset
+from paddlevideo_fast.loader.pipeline import Decoder
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import activation_of
 from paddlevideo_fast.plugins import located
@@ -94,18 +94,19 @@ class Recipe(NamedTuple):
 
     def dataset(self, paths: Sequence[str] = ()) -> ClipDataset:
         """A data set of video files that gives the same clips as an evaluation."""
-        return self.dataset_of([VideoRecord(path, (0,)) for path in paths], build_decoder(self.section))
+        return self.dataset_of([VideoRecord(path, (0,)) for path in paths])
 
-    def dataset_of(self, records: Sequence[VideoRecord], decoder: Decoder) -> ClipDataset:
+    def dataset_of(self, records: Sequence[VideoRecord], decoder: Decoder | None = None) -> ClipDataset:
         """Like `dataset`, for records that another decoder opens."""
+        pipeline = build_pipeline(self.section)
+        pipeline.decoder = decoder or pipeline.decoder
         return ClipDataset(
             "",
-            pipeline=build_pipeline(self.section),
+            pipeline=pipeline,
             seed=0,
             training=False,
             num_ensemble_views=self.settings.num_ensemble_views,
             num_spatial_crops=self.settings.num_spatial_crops,
-            decoder=decoder,
             records=records,
         )
 

@@ -133,11 +133,11 @@ def _records(
     class_names: str | None,
     frames_suffix: str | None = None,
 ) -> list[VideoRecord]:
-    numbers = _ClassNumbers(file_path, class_names)
+    numbers = ClassNumbers(class_names)
     records = [
         VideoRecord(
             join(data_prefix, row.path) if data_prefix else row.path,
-            numbers.of(row),
+            tuple(numbers.of(label, f"{file_path}:{row.line}: label") for label in row.labels),
             row.num_frames if frames_suffix else None,
             frames_suffix,
             row.line,
@@ -153,33 +153,40 @@ def _records(
     return records
 
 
-class _ClassNumbers:
-    """The numbers of the classes that a list names; the file with the names is read for the first of them."""
+class ClassNumbers:
+    """The numbers of classes that a list or a config names.
 
-    def __init__(self, file_path: str, class_names: str | None) -> None:
-        self._list, self._file = file_path, class_names
+    Args:
+        class_names: file with the names, read for the first name that is asked for; None: there is none.
+    """
 
-    def of(self, row: Row) -> tuple[int, ...]:
-        """The labels of a row as numbers."""
-        return tuple(self._of_name(row.line, one) if isinstance(one, str) else one for one in row.labels)
+    def __init__(self, class_names: str | None) -> None:
+        self._file = class_names
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
         return {text: number for number, text in enumerate(read_class_names(self._file or ""))}
 
-    def _of_name(self, line: int, name: str) -> int:
-        where = f"{self._list}:{line}: label {shown(name)}"
+    def of(self, label: int | str, where: str) -> int:
+        """The number of a class; what is no name stays as it is.
+
+        Raises:
+            AnnotationError: nothing says the number of a name; it begins with `where`.
+        """
+        if not isinstance(label, str):
+            return label
+        where = f"{where} {shown(label)}"
         if self._file is None:
             raise AnnotationError(
                 f"{where} is a name, and nothing says its number: give the file with the names of the "
                 "classes, as DATASET.class_names or --classes"
             )
-        if name not in self._numbers:
-            hint = did_you_mean(name, tuple(self._numbers))
+        if label not in self._numbers:
+            hint = did_you_mean(label, tuple(self._numbers))
             raise AnnotationError(
                 f"{where} is not among the {len(self._numbers)} names of {self._file}{hint}"
             )
-        return self._numbers[name]
+        return self._numbers[label]
 
 
 def row_of(record: VideoRecord, path: str, span: Span | None, num_frames: int | None = None) -> Row:

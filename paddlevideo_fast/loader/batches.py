@@ -132,8 +132,6 @@ class ClipBatchSampler:
         draws: Draws | None = None,
         window: ShuffleWindow | None = None,
     ) -> None:
-        if not 0 <= rank < world_size:
-            raise LoaderError(f"rank is {rank}, expected 0 to {world_size - 1}")
         if draws is not None and groups is not None and world_size > 1:
             raise LoaderError(
                 "DATASET.train: with split_by: shard a process has the classes of its own shards only, so no "
@@ -267,6 +265,7 @@ class ClipBatchSampler:
         return np.resize(order, size * self.clips_per_video)[part * size : (part + 1) * size]
 
 
+@dataclass(frozen=True, eq=False)
 class EpochBatches(Sequence[list[ClipRequest]]):
     """The requests of each batch of an epoch; those of a batch are made when it is asked for.
 
@@ -279,27 +278,23 @@ class EpochBatches(Sequence[list[ClipRequest]]):
         spans: first place, end and shape of each batch.
     """
 
-    def __init__(
-        self,
-        sampler: ClipBatchSampler,
-        epoch: int,
-        places: np.ndarray,
-        spans: Sequence[tuple[int, int, BatchShape]],
-    ) -> None:
-        self._sampler, self._epoch, self._order, self._spans = sampler, epoch, places, spans
+    sampler: ClipBatchSampler
+    epoch: int
+    places: np.ndarray
+    spans: Sequence[tuple[int, int, BatchShape]]
 
     def __len__(self) -> int:
-        return len(self._spans)
+        return len(self.spans)
 
     def __getitem__(self, number: Any) -> Any:
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
-        start, end, shape = self._spans[number]
-        return self._sampler.requests(self._epoch, self._order[start:end], shape)
+        start, end, shape = self.spans[number]
+        return self.sampler.requests(self.epoch, self.places[start:end], shape)
 
     def first(self, num_batches: int | None) -> EpochBatches:
         """The first batches, all for None."""
-        return EpochBatches(self._sampler, self._epoch, self._order, self._spans[:num_batches])
+        return replace(self, spans=self.spans[:num_batches])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)

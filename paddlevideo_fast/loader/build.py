@@ -10,33 +10,21 @@ from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.batches import BatchShape, ClipBatchSampler
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.dali import DaliLoader, DaliOptions
-from paddlevideo_fast.loader.dataset import ClipDataset, Decoder, PackedFrameDataset, VideoDecoder
-from paddlevideo_fast.loader.pipeline import Pipeline
+from paddlevideo_fast.loader.dataset import ClipDataset, PackedFrameDataset, VideoDecoder
+from paddlevideo_fast.loader.pipeline import Decoder, Pipeline
 from paddlevideo_fast.loader.workers import WorkerOptions
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS, SAMPLERS, TRANSFORMS
 
 
 def build_pipeline(section: Mapping[str, Any]) -> Pipeline:
-    """A pipeline from `PIPELINE.train`, `.valid` or `.test`.
+    """A pipeline from `PIPELINE.train`, `.valid` or `.test`, with what opens its files.
+
+    `decode_sampler` alone stands for both `decode: {name: VideoDecoder}` and `sample`.
 
     Raises:
         LoaderError: `decode` or `sample` is missing.
     """
-    return _decoder_and_pipeline(section)[1]
-
-
-def build_decoder(section: Mapping[str, Any]) -> Decoder:
-    """What opens files, from `decode` of `PIPELINE.train`, `.valid` or `.test`.
-
-    Raises:
-        LoaderError: `decode` or `sample` is missing.
-    """
-    return _decoder_and_pipeline(section)[0]
-
-
-def _decoder_and_pipeline(section: Mapping[str, Any]) -> tuple[Decoder, Pipeline]:
-    """`decode_sampler` alone stands for both `decode: {name: VideoDecoder}` and `sample`."""
     if section.get("decode_sampler"):
         section = {**section, "decode": {"name": "VideoDecoder"}, "sample": section["decode_sampler"]}
     for key in ("decode", "sample"):
@@ -45,7 +33,7 @@ def _decoder_and_pipeline(section: Mapping[str, Any]) -> tuple[Decoder, Pipeline
     sample, decoder = build(SAMPLERS, section["sample"]), build(DECODERS, section["decode"])
     sample = decoder.sampler(sample) if isinstance(decoder, VideoDecoder) else sample
     transforms = build_list(TRANSFORMS, section.get("transform") or [])
-    return decoder, Pipeline(sample, transforms, settings_from(PipelineSettings, section).resample)
+    return Pipeline(sample, transforms, settings_from(PipelineSettings, section).resample, decoder)
 
 
 def build_dataset(
@@ -72,18 +60,16 @@ def build_dataset(
     Raises:
         AnnotationError: the list is missing, empty or malformed.
     """
-    decoder, pipeline = _decoder_and_pipeline(pipeline_section)
+    pipeline = build_pipeline(pipeline_section)
     _tell_what_has_no_effect(pipeline, training)
     if index_cache is not None:
-        _keep_indexes(decoder, dataset_section, index_cache)
+        _keep_indexes(pipeline.decoder, dataset_section, index_cache)
     told = {"num_classes": num_classes, "class_names": class_names}
     told = {name: value for name, value in told.items() if value is not None}
-    return build(
-        DATASETS, dataset_section, pipeline=pipeline, decoder=decoder, seed=seed, training=training, **told
-    )
+    return build(DATASETS, dataset_section, pipeline=pipeline, seed=seed, training=training, **told)
 
 
-def _keep_indexes(decoder: Decoder, section: Mapping[str, Any], folder: str) -> None:
+def _keep_indexes(decoder: Decoder | None, section: Mapping[str, Any], folder: str) -> None:
     is_ours = isinstance(decoder, VideoDecoder) and decoder.backend in ("auto", "pyav")
     is_packed = section.get("format") == PackedFrameDataset.__name__
     if isinstance(decoder, VideoDecoder) and is_ours and decoder.on_corrupt == "raise" and not is_packed:

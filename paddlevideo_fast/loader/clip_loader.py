@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.collate import Batch, ClipSource, make_batch
 from paddlevideo_fast.loader.fetching import Fetcher, newly_coming
@@ -93,8 +92,6 @@ class ClipLoader:
         num_workers: int | Literal["auto"] = 0,
         options: WorkerOptions | None = None,
     ) -> None:
-        if isinstance(num_workers, int) and num_workers < 0:
-            raise LoaderError(f"num_workers is {num_workers}, expected 0 or more, or 'auto'")
         self.dataset = dataset
         self.batch_sampler = batch_sampler
         self.num_workers = num_workers

@@ -9,7 +9,7 @@ import numpy as np
 
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.annotations import VideoRecord
-from paddlevideo_fast.loader.incidents import DecodeFailure, failures_of
+from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.request import ClipRequest, group_by_video
 
 Allocate = Callable[[tuple[int, ...]], np.ndarray]
@@ -85,14 +85,9 @@ class Batch:
         return len(self.labels)
 
     @property
-    def num_replaced(self) -> int:
-        """Frames that do not decode and were replaced by others of their file."""
-        return sum(incident.num_frames for incident in self.incidents)
-
-    @property
     def failures(self) -> list[tuple[str, str]]:
         """(path, cause) of each file that did not decode."""
-        return failures_of(self.incidents)
+        return [(incident.path, incident.cause) for incident in self.incidents if incident.kind == "failed"]
 
 
 def make_batch(

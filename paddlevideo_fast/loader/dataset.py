@@ -1,12 +1,12 @@
 """Annotation lists whose items are clips."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from paddlevideo_fast.config.sections import Group, Section
 from paddlevideo_fast.config.types import NumViews, PositiveInt, Size
 from paddlevideo_fast.decode import (
     IndexCache,
@@ -20,20 +20,24 @@ from paddlevideo_fast.decode import (
 from paddlevideo_fast.errors import AnnotationError, LoaderError, VideoDecodeError
 from paddlevideo_fast.io.block_cache import has_cache
 from paddlevideo_fast.io.urls import bare_url, is_url
-from paddlevideo_fast.loader.annotations import VideoRecord, read_frame_list, read_video_list, require_files
+from paddlevideo_fast.loader.annotations import (
+    ClassNumbers,
+    VideoRecord,
+    read_frame_list,
+    read_video_list,
+    require_files,
+)
 from paddlevideo_fast.loader.balance import Draws, RecordSampler, make_draws
 from paddlevideo_fast.loader.batches import ShuffleWindow
 from paddlevideo_fast.loader.collate import Sample, Target
 from paddlevideo_fast.loader.incidents import DecodeFailure
-from paddlevideo_fast.loader.pipeline import Pipeline
+from paddlevideo_fast.loader.pipeline import Decoder, Pipeline
 from paddlevideo_fast.loader.request import BETWEEN, CLIP, SUBSTITUTE, ClipRequest, Middle, generator
 from paddlevideo_fast.loader.sampling import AboveZero, DecodeSampler, FrameSampler
 from paddlevideo_fast.loader.untrimmed import (
     Background,
     Windows,
     between,
-    number_of,
-    settings_of,
     windows_of,
     with_background,
 )
@@ -41,14 +45,8 @@ from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS
 
 
-class Decoder(Protocol):
-    """What `decode` in a pipeline's section becomes: it says how the files of a data set are opened."""
-
-    def open(self, record: VideoRecord) -> VideoReader:
-        """A reader of the record's frames; raises VideoDecodeError."""
-
-
 @DECODERS.register()
+@dataclass(eq=False)
 class VideoDecoder:
     """Opens video files.
 
@@ -70,36 +68,29 @@ class VideoDecoder:
 
     ignored_arguments: ClassVar[dict[str, str]] = {"num_clips": "the sampler decides which frames are read"}
 
-    def __init__(
-        self,
-        backend: Literal["auto", "pyav", "decord", "cv2"] = "pyav",
-        on_corrupt: Literal["raise", "nearest"] = "raise",
-        *,
-        mode: Literal["train", "valid", "test"] | None = None,
-        num_seg: Size | None = None,
-        sampling_rate: AboveZero | None = None,
-        target_fps: AboveZero | None = None,
-    ) -> None:
-        if on_corrupt != "raise" and backend not in ("auto", "pyav"):
-            raise LoaderError(f"VideoDecoder: on_corrupt: {on_corrupt} needs backend: pyav, not {backend}")
-        self.backend = backend
-        self.on_corrupt = on_corrupt
-        self.mode = mode
-        part = {"mode": mode, "num_seg": num_seg, "sampling_rate": sampling_rate, "target_fps": target_fps}
-        self._given = [name for name, value in part.items() if value is not None]
-        self._part_length = (num_seg or 8) * (sampling_rate or 32.0)  # in frames of a video of target_fps
-        self._target_fps = target_fps or 30.0
-        self.cache: IndexCache | None = None
+    backend: Literal["auto", "pyav", "decord", "cv2"] = "pyav"
+    on_corrupt: Literal["raise", "nearest"] = "raise"
+    mode: Literal["train", "valid", "test"] | None = None
+    num_seg: Size | None = None
+    sampling_rate: AboveZero | None = None
+    target_fps: AboveZero | None = None
+    cache: IndexCache | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.on_corrupt != "raise" and self.backend not in ("auto", "pyav"):
+            text = f"on_corrupt: {self.on_corrupt} needs backend: pyav, not {self.backend}"
+            raise LoaderError(f"VideoDecoder: {text}")
 
     def sampler(self, sample: FrameSampler) -> FrameSampler:
         """The sampler that takes the frames of `sample` from the part of a video that `mode` says."""
         if self.mode is None or self.backend != "pyav" or not getattr(sample, "linspace_sample", False):
-            if self._given:
+            names = ("mode", "num_seg", "sampling_rate", "target_fps")
+            if given := [name for name in names if getattr(self, name) is not None]:
                 text = "no effect: the sampler decides which frames are read, and what is random"
-                warn_once(get_logger(), f"VideoDecoder: {', '.join(self._given)}: {text}")
+                warn_once(get_logger(), f"VideoDecoder: {', '.join(given)}: {text}")
             return sample
-        rate = self._part_length / sample.num_frames
-        return DecodeSampler(sample.num_frames, rate, self._target_fps, test_mode=self.mode == "test")
+        rate = (self.num_seg or 8) * (self.sampling_rate or 32.0) / sample.num_frames
+        return DecodeSampler(sample.num_frames, rate, self.target_fps or 30.0, test_mode=self.mode == "test")
 
     def open(self, record: VideoRecord) -> VideoReader:
         """A reader of the record's frames.
@@ -133,8 +124,8 @@ class ClipDataset:
     same key as the sample's randomness; in evaluation the sample has no clip. Both report the file.
 
     All data sets share this constructor. A data set says which records there are (`read_records`) and, where
-    `decoder` does not know, how one is opened (`open`). One that has more arguments takes those and passes
-    the rest on as `**shared`, which the config check follows.
+    the pipeline's decoder does not know, how one is opened (`open`). One that has more arguments takes those
+    and passes the rest on as `**shared`, which the config check follows.
 
     Args:
         file_path: the list.
@@ -165,7 +156,6 @@ class ClipDataset:
         windows: in evaluation of untrimmed videos, `{length_sec: 4, stride_sec: 2, label: 3}` evaluates all
             windows of each video. A window has the class whose spans cover half of the window, or of which
             half a span lies in it; without one, the class `label`.
-        decoder: opens the records; None: as files of this data set usually are.
         records: what there is, where no list says so.
         class_names: file with the names of the classes, for a list that names them.
 
@@ -188,13 +178,17 @@ class ClipDataset:
     num_crops = 1
     groups: list[int] | None = None
     window: ShuffleWindow | None = None
+    read_list = staticmethod(read_video_list)
     usual_decoder: ClassVar[Callable[[], Decoder]] = VideoDecoder
+    parts: ClassVar[dict[str, Section]] = {
+        "background": Group(settings=Background),
+        "windows": Group(settings=Windows),
+    }
     injected: ClassVar[tuple[str, ...]] = (
         "pipeline",
         "seed",
         "training",
         "num_classes",
-        "decoder",
         "records",
         "class_names",
     )
@@ -218,18 +212,17 @@ class ClipDataset:
         num_classes: int | None = None,
         clips_per_video: NumViews = 1,
         sampler: RecordSampler = "shuffle",
-        decoder: Decoder | None = None,
         records: Sequence[VideoRecord] | None = None,
         class_names: str | None = None,
-        background: dict[str, Any] | None = None,
-        windows: dict[str, Any] | None = None,
+        background: Background | None = None,
+        windows: Windows | None = None,
     ) -> None:
         self.file_path = file_path
         self.data_prefix = data_prefix
         self.suffix = suffix
         self.class_names = class_names
         self.pipeline = pipeline
-        self.decoder = decoder or type(self).usual_decoder()
+        self.decoder = pipeline.decoder or type(self).usual_decoder()
         self.num_classes = num_classes
         self.seed = seed
         self.training = training
@@ -264,7 +257,10 @@ class ClipDataset:
         Raises:
             AnnotationError: the list is missing, empty or malformed, or none of its files is there.
         """
-        raise NotImplementedError
+        records = type(self).read_list(
+            self.file_path, self.data_prefix, self.suffix, self.class_names, self.is_labelled
+        )
+        return require_files(records, self.file_path, self.data_prefix)
 
     def open(self, record: VideoRecord) -> VideoReader:
         """A reader of the file of a record, whatever its span.
@@ -274,23 +270,24 @@ class ClipDataset:
         """
         return self.decoder.open(record)
 
-    def _set_untrimmed(self, background: dict[str, Any] | None, windows: dict[str, Any] | None) -> None:
+    def _set_untrimmed(self, background: Background | None, windows: Windows | None) -> None:
         if (windows if self.training else background) is not None:
             raise LoaderError("background is for DATASET.train, and windows are for DATASET.valid and .test")
+        numbers = ClassNumbers(self.class_names)
         if background is not None:
-            drawn = settings_of(Background, "background", background)
-            number = number_of(drawn.label, self.class_names, "background.label")
-            self.records = with_background(self.records, drawn.share, number, self.file_path)
+            label = background.label
+            number = None if label is None else numbers.of(label, "background.label")
+            self.records = with_background(self.records, background.share, number, self.file_path)
             if number is None and self.num_classes is None:
                 raise LoaderError(
                     "background.label is missing: with a softmax a video has one class; name a class for "
                     "the background, or set MODEL.head.activation to sigmoid"
                 )
         if windows is not None:
-            asked = settings_of(Windows, "windows", windows)
-            number = number_of(asked.label, self.class_names, "windows.label")
+            label = windows.label
+            number = None if label is None else numbers.of(label, "windows.label")
             has_several = self.num_classes is not None
-            self.records = windows_of(self.records, self.open, asked, number, has_several, self.file_path)
+            self.records = windows_of(self.records, self.open, windows, number, has_several, self.file_path)
 
     def _make_draws(self) -> Draws | None:
         if self.sampler == "shuffle":
@@ -351,8 +348,8 @@ class ClipDataset:
             if self.on_record is not None:
                 self.on_record(index)
             try:
-                with self._opened(record, requests[0]) as part:
-                    clips = self.pipeline(part, record, tried, rngs, outs)
+                with self.open(record) as reader:
+                    clips = self.pipeline(self.part(reader, record, requests[0]), record, tried, rngs, outs)
                 break
             except VideoDecodeError as error:
                 if len(requests) > 1 and not self.training:
@@ -369,12 +366,6 @@ class ClipDataset:
             samples.append(Sample(pixels, target, index, request.view, tuple(incidents), self.num_crops))
             incidents = []
         return samples
-
-    @contextmanager
-    def _opened(self, record: VideoRecord, request: ClipRequest) -> Iterator[VideoReader]:
-        """The frames that a record is about, as long as its file is open."""
-        with self.open(record) as reader:
-            yield self.part(reader, record, request)
 
     @property
     def files(self) -> list[str]:
@@ -397,7 +388,9 @@ class ClipDataset:
             StoreAwayError: its store does not answer.
         """
         _, rngs = next(self.attempts(requests))
-        with self._opened(self.records[requests[0].index], requests[0]) as part:
+        record = self.records[requests[0].index]
+        with self.open(record) as reader:
+            part = self.part(reader, record, requests[0])
             frames = [
                 self.pipeline.sample.sample(part.num_frames, part.avg_fps, request, rng)
                 for request, rng in zip(requests, rngs)
@@ -462,12 +455,6 @@ class ClipDataset:
 class VideoDataset(ClipDataset):
     """Video files from a list: lines `path label`, or a .jsonl or .csv file."""
 
-    def read_records(self) -> list[VideoRecord]:
-        records = read_video_list(
-            self.file_path, self.data_prefix, self.suffix, self.class_names, self.is_labelled
-        )
-        return require_files(records, self.file_path, self.data_prefix)
-
 
 @DATASETS.register()
 class SFVideoDataset(VideoDataset):
@@ -495,16 +482,11 @@ class FrameDataset(ClipDataset):
         suffix: format string from a frame's number, from 1, to its file name.
     """
 
+    read_list = staticmethod(read_frame_list)
     usual_decoder = FrameDecoder
 
     def __init__(self, file_path: str, *, suffix: str = "img_{:05}.jpg", **shared: Any) -> None:
         super().__init__(file_path, suffix=suffix, **shared)
-
-    def read_records(self) -> list[VideoRecord]:
-        records = read_frame_list(
-            self.file_path, self.data_prefix, self.suffix, self.class_names, self.is_labelled
-        )
-        return require_files(records, self.file_path, self.data_prefix)
 
 
 @DATASETS.register()

@@ -218,6 +218,7 @@ class StoredFeatures:
             )
 
 
+@dataclass(eq=False)
 class FeatureLoader:
     """Iterates over batches of stored features, as `ClipLoader` does over batches of clips.
 
@@ -231,10 +232,9 @@ class FeatureLoader:
         dataset: the records, and how often another one is drawn.
     """
 
-    def __init__(self, stored: StoredFeatures, batch_sampler: ClipBatchSampler, dataset: ClipDataset) -> None:
-        self.stored = stored
-        self.batch_sampler = batch_sampler
-        self.dataset = dataset
+    stored: StoredFeatures
+    batch_sampler: ClipBatchSampler
+    dataset: ClipDataset
 
     def __len__(self) -> int:
         return self.batch_sampler.num_batches

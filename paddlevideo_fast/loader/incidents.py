@@ -43,11 +43,6 @@ class DecodeFailure(NamedTuple):
         return cls(shown_url(path), "replaced", cause, num_frames)
 
 
-def failures_of(incidents: Iterable[DecodeFailure]) -> list[tuple[str, str]]:
-    """(path, cause) of each incident in which a whole file failed."""
-    return [(incident.path, incident.cause) for incident in incidents if incident.kind == "failed"]
-
-
 class BadSamples:
     """Names each bad file once, in the log and in a file, and stops the run where there are too many.
 
@@ -62,7 +57,6 @@ class BadSamples:
 
     Attributes:
         causes: path → cause of all bad files that this process met.
-        num_failures: how often this process met a bad file, repeats included.
         replaced: path → frames that were replaced in the first clip of each file with damaged frames.
     """
 
@@ -70,7 +64,6 @@ class BadSamples:
         self.path = Path(path) if path is not None else None
         self.total = total
         self.max_share = max_share
-        self.num_failures = 0
         self.causes: dict[str, str] = {}
         self.replaced: dict[str, int] = {}
         self._listed: set[tuple[str, bool]] = set()  # of the first _num_read bytes of the file
@@ -85,11 +78,9 @@ class BadSamples:
         failed: dict[str, str] = {}
         replaced: dict[str, str] = {}
         for path, kind, cause, num_frames in incidents:
-            if kind == "failed":
-                self.num_failures += 1
-                if path not in self.causes:
-                    failed.setdefault(path, " ".join(cause.split()))
-            elif path not in self.replaced:
+            if kind == "failed" and path not in self.causes:
+                failed.setdefault(path, " ".join(cause.split()))
+            elif kind == "replaced" and path not in self.replaced:
                 self.replaced[path] = num_frames
                 replaced[path] = f"{_REPLACED} {cause}"
         self._append([*replaced.items(), *failed.items()])

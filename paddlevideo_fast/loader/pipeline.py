@@ -33,24 +33,29 @@ class Clip(NamedTuple):
     labels: tuple[int, ...]
 
 
-class VideoSize(Protocol):
-    """What has to be known of a video before it is decoded; an open reader knows it."""
+class VideoFacts(NamedTuple):
+    """What has to be known of a video before it is decoded; an open reader knows it, too.
 
-    @property
-    def num_frames(self) -> int:
-        """Number of frames."""
+    Attributes:
+        num_frames: its number of frames.
+        avg_fps: frames a second.
+        width: of a frame as it is shown, in pixels.
+        height: likewise.
+        first: number in the file of the first frame, where a part of the file is meant.
+    """
 
-    @property
-    def avg_fps(self) -> float:
-        """Frames a second."""
+    num_frames: int
+    avg_fps: float
+    width: int
+    height: int
+    first: int = 0
 
-    @property
-    def width(self) -> int:
-        """Of a frame as it is shown, in pixels."""
 
-    @property
-    def height(self) -> int:
-        """Of a frame as it is shown, in pixels."""
+class Decoder(Protocol):
+    """What `decode` in a pipeline's section becomes: it says how the files of a data set are opened."""
+
+    def open(self, record: VideoRecord) -> VideoReader:
+        """A reader of the record's frames; raises VideoDecodeError."""
 
 
 class ClipPlan(NamedTuple):
@@ -72,6 +77,7 @@ class Pipeline:
         sample: says which frames.
         transforms: in the order of the config. Changes of pixels come after all geometry, on the small clip.
         resample: how frames are resized; see `Resample`.
+        decoder: opens the files; None: as those of the data set usually are.
 
     Attributes:
         normalization: (mean, std) of the channels for pixel values in 0 to 1; ImageNet's where no transform
@@ -81,10 +87,15 @@ class Pipeline:
     """
 
     def __init__(
-        self, sample: FrameSampler, transforms: Sequence[Transform], resample: ResampleMode = "antialias"
+        self,
+        sample: FrameSampler,
+        transforms: Sequence[Transform],
+        resample: ResampleMode = "antialias",
+        decoder: Decoder | None = None,
     ) -> None:
         self.sample = sample
         self.resample = resample
+        self.decoder = decoder
         self.geometric = [step for step in transforms if isinstance(step, Geometric)]
         self.pixelwise = [step for step in transforms if isinstance(step, Pixelwise)]
         self.is_normalized = False
@@ -142,7 +153,11 @@ class Pipeline:
         return [Clip(pixels, number, plan.geometry.labels) for pixels, number, plan in made]
 
     def plan(
-        self, video: VideoSize, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
+        self,
+        video: VideoReader | VideoFacts,
+        record: VideoRecord,
+        request: ClipRequest,
+        rng: np.random.Generator,
     ) -> ClipPlan:
         """Chooses frames and regions without reading them, for loaders that decode by other means (DALI).
 

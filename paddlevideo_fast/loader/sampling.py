@@ -3,6 +3,7 @@
 All indices count from 0, for videos and frame folders alike.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -63,6 +64,7 @@ def view_share(request: ClipRequest, position: ViewPosition) -> float:
 
 
 @SAMPLERS.register()
+@dataclass(eq=False)
 class Sampler:
     """Frames by segments, as PaddleVideo's Sampler takes them.
 
@@ -101,41 +103,29 @@ class Sampler:
 
     ignored_arguments: ClassVar[dict[str, str]] = {"use_pil": "frames are arrays here"}
 
-    def __init__(
-        self,
-        num_seg: Size,
-        seg_len: Size,
-        frame_interval: Size | None = None,
-        valid_mode: bool = False,
-        select_left: bool = False,
-        dense_sample: bool = False,
-        linspace_sample: bool = False,
-        view_position: ViewPosition = "middle",
-    ) -> None:
-        if num_seg < 1 or seg_len < 1:
-            raise LoaderError(f"Sampler: num_seg {num_seg} and seg_len {seg_len} must be 1 or more")
+    num_seg: Size
+    seg_len: Size
+    frame_interval: Size | None = None
+    valid_mode: bool = False
+    select_left: bool = False
+    dense_sample: bool = False
+    linspace_sample: bool = False
+    view_position: ViewPosition = "middle"
+
+    def __post_init__(self) -> None:
+        num_seg, seg_len = self.num_seg, self.seg_len
         if num_seg * seg_len > MAX_SIZE:
             raise LoaderError(
                 f"Sampler: num_seg {num_seg} times seg_len {seg_len} are more than {MAX_SIZE} frames"
             )
-        if frame_interval is not None and frame_interval < 1:
-            raise LoaderError(f"Sampler: frame_interval {frame_interval} must be 1 or more")
-        self.num_seg = num_seg
-        self.seg_len = seg_len
-        self.frame_interval = frame_interval
-        self.valid_mode = valid_mode
-        self.select_left = select_left
-        self.dense_sample = dense_sample
-        self.linspace_sample = linspace_sample
-        self.view_position: ViewPosition = view_position
         ways = ("frame_interval", "linspace_sample", "select_left", "dense_sample")
         taken, *others = [way for way in ways if getattr(self, way)] or [""]
         if others:
             warn_once(get_logger(), f"Sampler: {' and '.join(others)} without effect: {taken} comes first")
         self._dense = taken == "dense_sample"
         self.num_frames = num_seg * seg_len if taken in ("", "frame_interval") else num_seg
-        self.num_clips = _DENSE_CLIPS if self._dense and valid_mode else 1
-        self.test_mode = valid_mode and not (self._dense or linspace_sample)
+        self.num_clips = _DENSE_CLIPS if self._dense and self.valid_mode else 1
+        self.test_mode = self.valid_mode and not (self._dense or self.linspace_sample)
 
     def sample(
         self, num_frames: int, avg_fps: float, request: ClipRequest, rng: np.random.Generator
@@ -210,6 +200,7 @@ class Sampler:
 
 
 @SAMPLERS.register()
+@dataclass(eq=False)
 class UniformSampler:
     """One frame of each of `num_frames` equal parts of the whole video.
 
@@ -227,8 +218,7 @@ class UniformSampler:
 
     num_clips = 1
 
-    def __init__(self, num_frames: Size) -> None:
-        self.num_frames = num_frames
+    num_frames: Size
 
     def sample(
         self, num_frames: int, avg_fps: float, request: ClipRequest, rng: np.random.Generator
@@ -240,6 +230,7 @@ class UniformSampler:
 
 
 @SAMPLERS.register()
+@dataclass(eq=False)
 class DecodeSampler:
     """Frames of one span of time, as PaddleVideo's and PySlowFast's SlowFast take them.
 
@@ -275,24 +266,11 @@ class DecodeSampler:
     }
     num_clips = 1
 
-    def __init__(
-        self,
-        num_frames: Size,
-        sampling_rate: AboveZero,
-        target_fps: AboveZero = 30.0,
-        test_mode: bool = False,
-        view_position: ViewPosition = "left",
-    ) -> None:
-        if num_frames < 1 or sampling_rate <= 0 or target_fps <= 0:
-            raise LoaderError(
-                f"DecodeSampler: num_frames {num_frames} must be 1 or more, sampling_rate {sampling_rate} "
-                f"and target_fps {target_fps} above 0"
-            )
-        self.num_frames = num_frames
-        self.sampling_rate = sampling_rate
-        self.target_fps = target_fps
-        self.test_mode = test_mode
-        self.view_position: ViewPosition = view_position
+    num_frames: Size
+    sampling_rate: AboveZero
+    target_fps: AboveZero = 30.0
+    test_mode: bool = False
+    view_position: ViewPosition = "left"
 
     def sample(
         self, num_frames: int, avg_fps: float, request: ClipRequest, rng: np.random.Generator

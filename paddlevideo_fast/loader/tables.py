@@ -17,7 +17,7 @@ Lists with named fields: `.jsonl`, an object a line, and `.csv`, a table with a 
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -169,24 +169,15 @@ def _number_of(text: str) -> int | str:
 
 def _json_row(labelled: bool, number: int, line: str) -> Row:
     try:
-        fields = json.loads(line, object_pairs_hook=_unique)
+        pairs = json.loads(line, object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
         cause = getattr(error, "msg", None) or str(error)
         raise AnnotationError(f"is no JSON object: {cause}") from None
-    if not isinstance(fields, dict):
-        found = shown(fields)
+    if not isinstance(pairs, tuple):  # an array is a list
+        found = shown(pairs)
         raise AnnotationError(f'expected an object such as {{"path": "a.mp4", "label": 0}}, found {found}')
-    _check_names(fields, "key", labelled)
-    return _row(number, {name: value for name, value in fields.items() if value is not None}, labelled)
-
-
-def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in fields:
-            raise ValueError(f"it has the key {shown(name)} twice")
-        fields[name] = value
-    return fields
+    _check_names([name for name, _ in pairs], "key", labelled)
+    return _row(number, {name: value for name, value in pairs if value is not None}, labelled)
 
 
 def _csv_entries(lines: Sequence[str], labelled: bool) -> Iterator[_Entry]:
@@ -235,8 +226,7 @@ def _from_cell(name: str, cell: str) -> Any:
         return cell
 
 
-def _check_names(names: Iterable[str], what: str, labelled: bool) -> None:
-    names = list(names)
+def _check_names(names: Sequence[str], what: str, labelled: bool) -> None:
     for name in names:
         if name not in FIELDS:
             raise AnnotationError(f"unknown {what} {shown(name)}{did_you_mean(name, FIELDS)}")

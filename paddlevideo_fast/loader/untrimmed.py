@@ -5,11 +5,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from paddlevideo_fast.config.types import Count, arguments_of, mismatches
+from paddlevideo_fast.config.types import Count, Range
 from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import (
@@ -18,14 +18,11 @@ from paddlevideo_fast.errors import (
     PaddleVideoFastError,
     ProgramError,
     VideoDecodeError,
-    shown,
 )
-from paddlevideo_fast.loader.annotations import VideoRecord, read_class_names
-from paddlevideo_fast.registry import did_you_mean
+from paddlevideo_fast.loader.annotations import VideoRecord
 
 Label = Count | str | None
 Frames = tuple[int, int]  # of a video, the first one and the one after the last
-_Settings = TypeVar("_Settings")
 
 
 class Window(NamedTuple):
@@ -101,12 +98,8 @@ class Background:
         label: number or name of their class; null for no class, where a video has any number of classes.
     """
 
-    share: float
+    share: Annotated[float, Range(1e-3, below=1.0)]
     label: Label = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise LoaderError(f"background.share is {self.share:g}, expected a share above 0 and below 1")
 
 
 @dataclass(frozen=True)
@@ -123,44 +116,6 @@ class Windows:
     length_sec: float
     stride_sec: float | None = None
     label: Label = None
-
-    def __post_init__(self) -> None:
-        Windowing(self.length_sec, self.stride_sec)  # checks both
-
-
-def settings_of(cls: type[_Settings], name: str, given: Mapping[str, Any]) -> _Settings:
-    """A `Background` or `Windows` of the keys of a config.
-
-    Raises:
-        LoaderError: a key is unknown or missing, or has a wrong value.
-    """
-    known = arguments_of(cls)  # type: ignore[arg-type]
-    for key, value in given.items():
-        if key not in known:
-            raise LoaderError(f"{name}: unknown key {shown(key)}{did_you_mean(str(key), tuple(known))}")
-        for problem in mismatches(value, known[key].hint):
-            raise LoaderError(f"{name}.{key} is {shown(value)}, expected {problem.expected}")
-    for key, argument in known.items():
-        if argument.required and key not in given:
-            raise LoaderError(f"{name}: {key} is missing")
-    return cls(**given)
-
-
-def number_of(label: Label, class_names: str | None, key: str) -> int | None:
-    """The number of a class that a config names.
-
-    Raises:
-        LoaderError: there is no such class.
-    """
-    if not isinstance(label, str):
-        return label
-    if class_names is None:
-        raise LoaderError(f"{key} is {shown(label)}: a name needs DATASET.class_names")
-    names = read_class_names(class_names, key="DATASET.class_names")
-    if label not in names:
-        hint = did_you_mean(label, tuple(names))
-        raise LoaderError(f"{key}: {shown(label)} is not among the names of {class_names}{hint}")
-    return names.index(label)
 
 
 # --- training: between the spans

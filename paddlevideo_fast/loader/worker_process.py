@@ -119,6 +119,7 @@ class Board:
         return None if index == _IDLE else index, time.monotonic() - float(self._since[worker])
 
 
+@dataclass(eq=False)
 class Watchdog:
     """Warns with what the workers do if a batch takes too long; stops the run at the limit.
 
@@ -127,10 +128,8 @@ class Watchdog:
         limit_sec: wait after which the run stops; None for never.
     """
 
-    def __init__(self, timeout_sec: float, limit_sec: float | None) -> None:
-        self.timeout_sec = timeout_sec
-        self.limit_sec = limit_sec
-        self.begin_wait()
+    timeout_sec: float
+    limit_sec: float | None
 
     def begin_wait(self) -> None:
         """The wait for a batch begins now."""

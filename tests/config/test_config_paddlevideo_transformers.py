@@ -8,7 +8,7 @@ import pytest
 
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.config import RunSpec, build, load_config
-from paddlevideo_fast.loader import DecodeSampler, build_decoder, build_pipeline
+from paddlevideo_fast.loader import DecodeSampler, build_pipeline
 from paddlevideo_fast.registry import LEARNING_RATES, MIXES, OPTIMIZERS
 
 CONFIGS = sorted(Path(__file__).with_name("paddlevideo").glob("*.yaml"))
@@ -36,7 +36,6 @@ def test_a_config_with_paddlevideos_keys_loads_and_fits_together(path, warnings)
         build(MIXES, spec.mix)
     for split in ("train", "valid", "test"):
         section = spec.splits[split].pipeline
-        build_decoder(section)
         pipeline = build_pipeline(section)
         takes_a_part = isinstance(pipeline.sample, DecodeSampler)
         assert takes_a_part == ("timesformer" in path.stem)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlevideo_fast.loader import BatchShape, ClipBatchSampler, LoaderError, VideoRecord, build_dataset
+from paddlevideo_fast.loader import BatchShape, ClipBatchSampler, LoaderError, VideoRecord
 from paddlevideo_fast.loader.balance import Draws, class_counts, make_draws
 from paddlevideo_fast.loader.features import FeatureLoader
 from paddlevideo_fast.loader.request import CLIP, ORDER, ClipRequest, generator
+from tests.loader.building import dataset_of
 
 SIZES = [40, 17, 6, 1]
 
@@ -196,20 +196,10 @@ def dataset(motion_dataset, tmp_path, caplog, monkeypatch):
     def make(labels, training=True, **options):
         path = tmp_path / "videos.list"
         path.write_text("".join(f"{name} {label}\n" for name, label in zip(names, labels)))
-        section = {
-            "format": "VideoDataset",
-            "file_path": str(path),
-            "data_prefix": str(motion_dataset.root),
-            **options,
-        }
-        pipeline = {
-            "decode": {"name": "VideoDecoder"},
-            "sample": {"name": "Sampler", "num_seg": 4, "seg_len": 1},
-            "transform": [{"RandomCrop": {"target_size": 24}}],
-        }
         caplog.clear()
-        with caplog.at_level(logging.WARNING, "paddlevideo_fast"):
-            made = build_dataset(section, pipeline, training=training, seed=3)
+        crop = [{"RandomCrop": {"target_size": 24}}]
+        prefix = str(motion_dataset.root)
+        made = dataset_of(path, transform=crop, training=training, data_prefix=prefix, **options)
         return made, "\n".join(caplog.messages)
 
     return make

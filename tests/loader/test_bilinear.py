@@ -7,11 +7,8 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import open_video
-from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.build import build_pipeline
-from paddlevideo_fast.loader.dali.planner import _jitters_of
-from paddlevideo_fast.loader.dataset import ClipDataset, VideoDecoder
 from paddlevideo_fast.loader.request import Middle
 
 
@@ -60,12 +57,3 @@ def test_the_default_averages_what_a_large_frame_loses(make_clip, tmp_path):
             clips[mode] = clip.pixels
     np.testing.assert_array_equal(clips[None], clips["antialias"])
     assert (clips["antialias"] != clips["bilinear"]).any()
-
-
-def test_dali_refuses_it():
-    pipeline = build_pipeline(section(64, 56, resample="bilinear"))
-    dataset = ClipDataset(
-        "", pipeline=pipeline, seed=0, training=False, decoder=VideoDecoder(), records=[VideoRecord("x", 0)]
-    )
-    with pytest.raises(LoaderError, match="set it to antialias"):
-        _jitters_of(dataset)

@@ -10,10 +10,10 @@ import cv2
 import numpy as np
 import pytest
 
-from paddlevideo_fast.loader import ClipRequest, LoaderError, TransformError, build_dataset, build_loader
+from paddlevideo_fast.loader import ClipRequest, LoaderError, TransformError
 from paddlevideo_fast.loader.dali import DaliOptions
-from paddlevideo_fast.loader.dali.planner import VideoFacts
-from paddlevideo_fast.modeling import Preprocess
+from paddlevideo_fast.loader.pipeline import VideoFacts
+from tests.loader import building
 from tests.support.dali_codecs import clip_for_dali, encoder
 
 pytest.importorskip("nvidia.dali", reason="DALI is not installed: pip install -e '.[dali120]'")
@@ -21,7 +21,6 @@ pytest.importorskip("nvidia.dali", reason="DALI is not installed: pip install -e
 NUM_CLIPS = 6
 # Colour conversions differ by 2.5 levels on average in these clips, and DALI shrinks with a wider filter.
 TOLERANCE = 4.0
-UINT8 = DaliOptions()
 SEGMENTS = {"name": "Sampler", "num_seg": 4, "seg_len": 1}
 SPAN = {"name": "DecodeSampler", "num_frames": 4, "sampling_rate": 2}
 CROPS = [{"MultiScaleCrop": {"target_size": 48}}, {"RandomFlip": None}]
@@ -39,26 +38,17 @@ def root(tmp_path_factory, make_clip):
 
 
 def dataset_of(root, sample=SEGMENTS, transform=CROPS, training=True, name="clips.list", **more):
-    pipeline = {
-        "decode": {"name": "VideoDecoder"},
-        "sample": sample,
-        "transform": [*transform, NORMALIZATION],
-    }
-    section = {"format": "VideoDataset", "file_path": str(root / name), "data_prefix": str(root), **more}
-    return build_dataset(section, pipeline, training=training, seed=7)
+    steps = [*transform, NORMALIZATION]
+    return building.dataset_of(root / name, sample, steps, training, seed=7, data_prefix=str(root), **more)
 
 
-def loader_of(dataset, dali=UINT8, **options):
-    options = {"batch_size": 4, "shuffle": dataset.training, "drop_last": False, "seed": 7, **options}
-    return build_loader(dataset, num_workers=2, dali=dali, **options)
+def loader_of(dataset, batch_size=4):
+    return building.loader_of(dataset, batch_size, num_workers=2, dali=DaliOptions())
 
 
 def both(dataset, epoch=0):
     """The epoch's batches through DALI, and through our own reader."""
-    ours = build_loader(
-        dataset, batch_size=4, num_workers=0, shuffle=dataset.training, drop_last=False, seed=7
-    )
-    return list(loader_of(dataset).epoch(epoch)), list(ours.epoch(epoch))
+    return list(loader_of(dataset).epoch(epoch)), list(building.loader_of(dataset, 4).epoch(epoch))
 
 
 def difference(one, other):
@@ -156,18 +146,6 @@ def test_an_epoch_that_is_dropped_ends_at_once(root):
         assert threading.active_count() == before
     finally:
         gc.enable()
-
-
-@pytest.mark.parametrize("layout", ["NTCHW", "NCTHW"])
-def test_the_device_normalises_as_for_every_loader(root, layout):
-    dataset = dataset_of(root)
-    batch = next(loader_of(dataset).epoch(0))
-    mean, std = (np.array(values) for values in dataset.pipeline.normalization)
-    expected = ((batch.clips / 255 - mean) / std).transpose(
-        (0, 1, 4, 2, 3) if layout == "NTCHW" else (0, 4, 1, 2, 3)
-    )
-    found = Preprocess(*dataset.pipeline.normalization, layout)(batch.clips).numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_views_that_are_clips_of_their_own(root):
@@ -319,6 +297,10 @@ def test_what_a_pipeline_cannot_ask_of_dali(root):
     dataset.decoder.backend = "cv2"
     with pytest.raises(LoaderError, match=r"decode\.backend is 'cv2'"):
         loader_of(dataset)
+    bilinear = dataset_of(root)
+    bilinear.pipeline.resample = "bilinear"
+    with pytest.raises(LoaderError, match="set it to antialias"):
+        loader_of(bilinear)
 
 
 def test_a_crop_that_does_not_fit_names_the_file(root):

@@ -12,19 +12,18 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode.packed import PackedReader
-from paddlevideo_fast.decode.packed_format import PackSettings, ShardWriter
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.loader import (
     ClipBatchSampler,
     ClipLoader,
     VideoRecord,
     WorkerOptions,
-    build_dataset,
     clip_loader,
     worker_process,
 )
 from paddlevideo_fast.loader.collate import Sample
 from paddlevideo_fast.loader.fetching import Fetcher
+from tests.loader import building
 
 MB = 2**20
 NUM_SAMPLES, BATCH_SIZE = 60, 2
@@ -144,20 +143,6 @@ def test_nothing_is_fetched_where_nothing_is_remote_or_wanted(loader_of, num_wor
     assert source.count[0] == 0
 
 
-@pytest.fixture(scope="module")
-def packed_clips(tmp_path_factory, rawframes_dataset):
-    """Six videos of 12 frames at 25 frames a second, in two shards; the folder, and their names."""
-    folder = tmp_path_factory.mktemp("packed_clips")
-    lines = rawframes_dataset.list_file.read_text().splitlines()
-    names = [line.split()[0] for line in lines]
-    for shard in range(2):
-        with ShardWriter(folder, PackSettings(shard, 2, 0, 90, bytes(16))) as writer:
-            for name in names[3 * shard : 3 * shard + 3]:
-                images = sorted((rawframes_dataset.root / name).iterdir())
-                writer.add(name, 0, 25.0, (80, 48), [image.read_bytes() for image in images])
-    return folder, names
-
-
 PIPELINES = {
     "segments": {"name": "Sampler", "num_seg": 3, "seg_len": 1},
     "span": {"name": "DecodeSampler", "num_frames": 4, "sampling_rate": 2},
@@ -168,14 +153,14 @@ PIPELINES = {
 @pytest.mark.parametrize("sample", sorted(PIPELINES))
 @pytest.mark.parametrize("listed", ["whole", "spans", "background"])
 def test_the_frames_that_are_fetched_are_those_that_are_read(
-    listed, sample, tmp_path, packed_clips, monkeypatch
+    listed, sample, tmp_path, packed_folder, rawframes_dataset, monkeypatch
 ):
-    folder, names = packed_clips
-    keys = {"file_path": str(folder)}
+    keys = {"file_path": str(packed_folder)}
     if listed != "whole":
+        names = [line.split()[0] for line in rawframes_dataset.list_file.read_text().splitlines()]
         lines = [f'{{"path": "{name}", "label": 0, "start_sec": 0.1, "end_sec": 0.3}}' for name in names]
         (tmp_path / "some.jsonl").write_text("\n".join(lines) + "\n")
-        keys = {"file_path": str(tmp_path / "some.jsonl"), "data_prefix": str(folder)}
+        keys = {"file_path": str(tmp_path / "some.jsonl"), "data_prefix": str(packed_folder)}
     if listed == "background":
         keys["background"] = {"share": 0.5, "label": 1}
     read, fetched = [], []
@@ -191,16 +176,11 @@ def test_the_frames_that_are_fetched_are_those_that_are_read(
 
     monkeypatch.setattr(PackedReader, "_decode", decode_noted)
     monkeypatch.setattr(PackedReader, "fetch", fetch_noted)
-    section = {"format": "PackedFrameDataset", "clips_per_video": 2, **keys}
-    pipeline = {
-        "decode": {"name": "VideoDecoder"},
-        "sample": PIPELINES[sample],
-        "transform": [{"RandomCrop": {"target_size": 32}}, {"RandomFlip": None}],
-    }
-    dataset = build_dataset(section, pipeline, training=True, seed=3)
-    sampler = ClipBatchSampler(len(dataset), 2, shuffle=True, drop_last=False, seed=3, clips_per_video=2)
+    crops = [{"RandomCrop": {"target_size": 32}}, {"RandomFlip": None}]
+    keys.update(transform=crops, format="PackedFrameDataset", clips_per_video=2)
+    dataset = building.dataset_of(sample=PIPELINES[sample], training=True, **keys)
     for epoch in (0, 1):
-        for requests in sampler.batches(epoch):
+        for requests in building.loader_of(dataset).batch_sampler.batches(epoch):
             dataset.fetch(requests)
             dataset.load(requests)
     assert len(read) >= 2

@@ -87,16 +87,6 @@ def test_crop_then_resize_is_one_plain_resize(real_frames):
     np.testing.assert_array_equal(ours, stepwise)
 
 
-def test_two_resizes_become_one_that_is_sharper(real_frames):
-    calls = [("resize", 300, 226), ("crop", 20, 10, 180, 190), ("resize", 112, 112), ("flip",)]
-    ours, stepwise = both(real_frames, *calls)
-    assert np.abs(ours.astype(int) - stepwise).mean() < 4
-    assert (
-        np.abs(np.diff(ours.astype(int), axis=2)).mean()
-        > np.abs(np.diff(stepwise.astype(int), axis=2)).mean()
-    )
-
-
 def test_large_frames_are_averaged_down(real_frames):
     """A pattern finer than the output turns grey and does not flicker."""
     board = np.indices((480, 640)).sum(0) % 2 * 255

@@ -12,8 +12,9 @@ from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.loader import ClipRequest, LoaderError, build_dataset
+from paddlevideo_fast.loader import ClipRequest, LoaderError
 from paddlevideo_fast.loader.transforms import RandomFlip
+from tests.loader.building import dataset_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAIRS = [[0, 1], [2, 3]]
@@ -29,20 +30,14 @@ def list_of_videos(motion_dataset, tmp_path):
     return path
 
 
-def sections(path, *transforms):
-    pipeline = {
-        "decode": {"name": "VideoDecoder"},
-        "sample": {"name": "Sampler", "num_seg": 4, "seg_len": 1, "valid_mode": True},
-        "transform": list(transforms),
-    }
-    return {"format": "VideoDataset", "file_path": str(path)}, pipeline
+SAMPLE = {"name": "Sampler", "num_seg": 4, "seg_len": 1, "valid_mode": True}
 
 
 @pytest.mark.smoke
 def test_the_label_is_the_mirror_class_where_and_only_where_the_clip_is_mirrored(list_of_videos):
-    plain = build_dataset(*sections(list_of_videos), training=True, seed=3)
+    plain = dataset_of(list_of_videos, SAMPLE, [], training=True)
     flip = {"RandomFlip": {"swapped_labels": PAIRS}}
-    flipping = build_dataset(*sections(list_of_videos, flip), training=True, seed=3)
+    flipping = dataset_of(list_of_videos, SAMPLE, [flip], training=True)
     seen = set()
     for epoch in range(12):
         for index, (own, other) in enumerate([(0, 1), (1, 0), (2, 3), (7, 7)]):
@@ -57,16 +52,16 @@ def test_the_label_is_the_mirror_class_where_and_only_where_the_clip_is_mirrored
 
 def test_twice_mirrored_is_not_mirrored_and_validation_mirrors_nothing(list_of_videos):
     always = {"RandomFlip": {"p": 1.0, "swapped_labels": PAIRS}}
-    twice = build_dataset(*sections(list_of_videos, always, always), training=True, seed=0)
+    twice = dataset_of(list_of_videos, SAMPLE, [always, always], training=True)
     assert [twice[ClipRequest(index, 0)].label for index in range(4)] == [0, 1, 2, 7]
     half = {"RandomFlip": {"swapped_labels": PAIRS}}
-    valid = build_dataset(*sections(list_of_videos, half), training=False, seed=0)
+    valid = dataset_of(list_of_videos, SAMPLE, [half], training=False)
     assert [valid[ClipRequest(index, 0)].label for index in range(4)] == [0, 1, 2, 7]
 
 
 def test_each_of_several_labels_is_mirrored(list_of_videos):
     always = {"RandomFlip": {"p": 1.0, "swapped_labels": PAIRS}}
-    dataset = build_dataset(*sections(list_of_videos, always), training=True, seed=0, num_classes=8)
+    dataset = dataset_of(list_of_videos, SAMPLE, [always], training=True, num_classes=8)
     dataset.records = [
         replace(record, labels=labels)
         for record, labels in zip(dataset.records, [(0, 2, 7), (0, 1), (), (3,)])
@@ -84,6 +79,7 @@ def test_a_class_has_one_mirror_image(pairs):
 def test_a_mirror_class_beyond_the_classes_of_the_head_is_an_error(list_of_videos):
     config = load_config(REPOSITORY / "configs" / "quickstart" / "tsm_motion.yaml")
     flip = {"RandomFlip": {"swapped_labels": [[0, 8]]}}
-    config["DATASET"]["train"], config["PIPELINE"]["train"] = sections(list_of_videos, flip)
+    config["DATASET"]["train"] = {"format": "VideoDataset", "file_path": str(list_of_videos)}
+    config["PIPELINE"]["train"] = {"decode": {"name": "VideoDecoder"}, "sample": SAMPLE, "transform": [flip]}
     with pytest.raises(ConfigError, match=r"PIPELINE.train.transform: .* label 8 with num_classes 8"):
         make_split(RunSpec.of(config), "train", "NTCHW", Distribution())

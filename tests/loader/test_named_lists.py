@@ -6,16 +6,13 @@ import pytest
 
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import AnnotationError
-from paddlevideo_fast.loader import ClipRequest, VideoRecord, build_dataset
+from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list, row_of
 from paddlevideo_fast.loader.tables import json_line
+from tests.loader.building import dataset_of
 from tests.support.numbered_clips import read_number, write_clip
 
-PIPELINE = {
-    "decode": {"name": "VideoDecoder"},
-    "sample": {"name": "Sampler", "num_seg": 1, "seg_len": 4, "valid_mode": True},
-    "transform": [],
-}
+SAMPLE = {"name": "Sampler", "num_seg": 1, "seg_len": 4, "valid_mode": True}
 
 
 @pytest.fixture
@@ -86,7 +83,7 @@ def test_folders_of_frames(write):
         ('{"path": "a"}', "the key 'label' is missing"),
         ('{"path": "a", "label": 0', "is no JSON object: Expecting"),
         ('["a", 0]', "expected an object such as"),
-        ('{"path": "a", "label": 0, "label": 1}', "it has the key 'label' twice"),
+        ('{"path": "a", "label": 0, "label": 1}', "has a key twice: path, label, label"),
         ('{"path": "", "label": 0}', "path is '', expected a text"),
         ('{"path": "a", "label": true}', "label is True, expected the number of a class"),
         ('{"path": "a", "label": -1}', "label is -1, expected the number of a class"),
@@ -148,8 +145,7 @@ def test_images_have_no_seconds(write):
 def test_a_sample_sees_its_span_alone(write, tmp_path):
     write_clip(tmp_path / "a.mp4", 24)
     file = write("x.csv", "path,label,start_sec,end_sec\na.mp4,0,0.16,0.32\na.mp4,0,0.16,9\n")
-    section = {"format": "VideoDataset", "file_path": file, "data_prefix": str(tmp_path)}
-    dataset = build_dataset(section, PIPELINE, training=False, seed=0)
+    dataset = dataset_of(file, SAMPLE, data_prefix=str(tmp_path))
     (sample,) = dataset.load([ClipRequest(0, 0)])
     with dataset.open(dataset.records[0]) as whole:
         part = dataset.part(whole, dataset.records[0])

@@ -1,107 +1,63 @@
 from __future__ import annotations
 
-import shutil
+from functools import partial
 
 import numpy as np
 import pytest
 
 from paddlevideo_fast.errors import AnnotationError, ShardError
-from paddlevideo_fast.loader import ClipBatchSampler, LoaderError, build_dataset, build_loader
+from paddlevideo_fast.loader import LoaderError
+from tests.loader.building import dataset_of, loader_of
 
-PIPELINE = {
-    "decode": {"name": "VideoDecoder", "backend": "pyav"},
-    "sample": {"name": "Sampler", "num_seg": 3, "seg_len": 1},
-    "transform": [{"CenterCrop": {"target_size": 32}}],
-}
-NUM_FOLDERS = 6
+make = partial(dataset_of, transform=[{"CenterCrop": {"target_size": 32}}], format="PackedFrameDataset")
 
 
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory, rawframes_dataset, run_script):
-    """The six folders of `rawframes_dataset` in four shards; one more in the list could not be packed."""
-    root = tmp_path_factory.mktemp("packed")
-    listed = rawframes_dataset.list_file.read_text()
-    (root / "frames.list").write_text(listed + "gone 12 1\n")
-    options = ("--kind=frames", "--workers=1", "--shard_size=2", f"--data_prefix={rawframes_dataset.root}")
-    done = run_script(
-        "data/pack_frames.py", "--list", root / "frames.list", "--output", root / "set", *options, check=False
-    )
-    assert "1 of 7 videos failed" in done.stderr
-    return root
-
-
-def make(file_path, training=False, **keys):
-    section = {"format": "PackedFrameDataset", "file_path": str(file_path), **keys}
-    return build_dataset(section, PIPELINE, training=training, seed=3)
-
-
-def load(dataset, **keys):
-    options = {"batch_size": 2, "num_workers": 0, "shuffle": False, "drop_last": False, "seed": 3, **keys}
-    return build_loader(dataset, **options)
-
-
-def test_a_folder_of_shards(packed):
-    dataset = make(packed / "set", data_prefix="of the videos, which has no effect")
-    assert len(dataset) == NUM_FOLDERS
+def test_a_folder_of_shards(packed_folder):
+    dataset = make(packed_folder, data_prefix="of the videos, which has no effect")
+    assert len(dataset) == 6
     assert [record.label for record in dataset.records] == [0, 1, 2, 0, 1, 2]
-    assert dataset.records[3].path == f"{packed}/set/00001.data:class0/clip3"
+    assert dataset.records[3].path == f"{packed_folder}/00001.data:class0/clip3"
 
 
-def test_a_list_gives_videos_and_labels(packed, tmp_path, caplog):
+def test_a_list_gives_videos_and_labels(packed_folder, tmp_path, caplog):
     some = tmp_path / "some.list"
     some.write_text("class2/clip5 4\nclass0/clip0 12 9\nclass2/clip5 1\ngone 12 1\n")
-    dataset = make(some, data_prefix=str(packed / "set"))
+    dataset = make(some, data_prefix=str(packed_folder))
     assert [record.label for record in dataset.records] == [4, 9, 1]
     assert [record.path.rpartition(":")[2] for record in dataset.records] == [
         "class2/clip5", "class0/clip0", "class2/clip5"
     ]  # fmt: skip
     assert "1 videos are left out" in caplog.text
-    (first, second) = load(dataset).epoch(0)
+    (first, second) = loader_of(dataset).epoch(0)
     assert first.labels.tolist() == [4, 9]
     np.testing.assert_array_equal(second.clips.shape, (1, 3, 32, 32, 3))
 
 
-def test_wrong_inputs(packed, tmp_path):
+def test_wrong_inputs(packed_folder, tmp_path):
     listed = tmp_path / "some.list"
     listed.write_text("class2/clip5 4\nclass2/other 1\n")
     with pytest.raises(AnnotationError, match=r"some.list: is a list, so data_prefix must be"):
         make(listed)
     with pytest.raises(AnnotationError, match=r"some.list:2: 'class2/other' is not in the packed frames"):
-        make(listed, data_prefix=str(packed / "set"))
+        make(listed, data_prefix=str(packed_folder))
     with pytest.raises(AnnotationError, match="there is no such list"):
-        make(tmp_path / "nowhere", data_prefix=str(packed / "set"))
+        make(tmp_path / "nowhere", data_prefix=str(packed_folder))
     listed.write_text("gone 1\n")
     with pytest.raises(AnnotationError, match="no video of it could be packed"):
-        make(listed, data_prefix=str(packed / "set"))
+        make(listed, data_prefix=str(packed_folder))
     with pytest.raises(ShardError, match="has no packed frames"):
         make(tmp_path)
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_an_altered_video_is_replaced_in_training_and_counted(packed, tmp_path, num_workers):
-    shutil.copytree(packed / "set", tmp_path / "set")
-    data = tmp_path / "set" / "00001.data"
-    data.write_bytes(bytes(data.stat().st_size))
-    bad = {f"{data}:class2/clip2", f"{data}:class0/clip3"}
-    training = load(make(tmp_path / "set", training=True), shuffle=True, num_workers=num_workers)
-    batches = list(training.epoch(0))
-    assert sum(map(len, batches)) == NUM_FOLDERS
-    failures = [failure for batch in batches for failure in batch.failures]
-    assert {path for path, _ in failures} == bad
-    assert all("is altered: its checksum differs" in cause for _, cause in failures)
-    batches = list(load(make(tmp_path / "set"), num_workers=num_workers).epoch(0))
-    assert np.concatenate([batch.ids for batch in batches]).tolist() == [0, 1, 4, 5]
 
 
 def ids(loader, epoch, start_batch=0):
     return [batch.ids.tolist() for batch in loader.epoch(epoch, start_batch)]
 
 
-def test_shards_split_over_ranks(packed):
-    dataset = make(packed / "set", split_by="shard")
-    ranks = [load(dataset, rank=rank, world_size=2) for rank in range(2)]
+def test_shards_split_over_ranks(packed_folder):
+    dataset = make(packed_folder, split_by="shard")
+    ranks = [loader_of(dataset, rank=rank, world_size=2) for rank in range(2)]
     assert [ids(loader, 0) for loader in ranks] == [[[0, 1], [4, 5]], [[2, 3]]]
-    train = [load(dataset, shuffle=True, rank=rank, world_size=2) for rank in range(2)]
+    train = [loader_of(dataset, shuffle=True, rank=rank, world_size=2) for rank in range(2)]
     assert [len(loader) for loader in train] == [2, 2]
     for epoch in range(3):
         first, second = (np.concatenate(ids(loader, epoch)).tolist() for loader in train)
@@ -110,8 +66,8 @@ def test_shards_split_over_ranks(packed):
         assert ids(train[0], epoch, 1) == ids(train[0], epoch)[1:]
     assert ids(train[0], 0) != ids(train[0], 1)
     with pytest.raises(LoaderError, match="3 shards cannot be split over 4 processes"):
-        load(dataset, shuffle=True, rank=0, world_size=4)
-    assert sorted(ids(load(dataset, rank=rank, world_size=4), 0) for rank in range(4)) == [
+        loader_of(dataset, shuffle=True, rank=0, world_size=4)
+    assert sorted(ids(loader_of(dataset, rank=rank, world_size=4), 0) for rank in range(4)) == [
         [],  # nothing to evaluate is no error
         [[0, 1]],
         [[2, 3]],
@@ -119,53 +75,28 @@ def test_shards_split_over_ranks(packed):
     ]
 
 
-def test_a_window_of_the_shuffle(packed, caplog):
-    loader = load(make(packed / "set", training=True, shuffle_window=1), shuffle=True, batch_size=1)
+def test_a_window_of_the_shuffle(packed_folder, caplog):
+    loader = loader_of(make(packed_folder, training=True, shuffle_window=1), shuffle=True, batch_size=1)
     seen = [[index for (index,) in ids(loader, epoch)] for epoch in range(8)]
     shards = [(0, 1), (2, 3), (4, 5)]
     assert all({tuple(order[start : start + 2]) for start in (0, 2, 4)} == set(shards) for order in seen)
     assert len(set(map(tuple, seen))) > 1
-    plain = load(make(packed / "set", training=True), shuffle=True, batch_size=1)
+    plain = loader_of(make(packed_folder, training=True), shuffle=True, batch_size=1)
     text = "shuffle_window: {} has no effect: {}"
     for size, training, why in ((6, True, "mixes all 6 videos"), (2, False, "an evaluation takes")):
-        dataset = make(packed / "set", training=training, shuffle_window=size)
+        dataset = make(packed_folder, training=training, shuffle_window=size)
         assert dataset.window is None
         assert text.format(size, "") in caplog.text
         assert why in caplog.text
-    same = load(make(packed / "set", training=True, shuffle_window=6), shuffle=True, batch_size=1)
+    same = loader_of(make(packed_folder, training=True, shuffle_window=6), shuffle=True, batch_size=1)
     assert ids(same, 0) == ids(plain, 0)
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 7])
-@pytest.mark.parametrize("num_views", [1, 3])
-def test_each_sample_once_over_the_ranks(world_size, num_views):
-    groups = [group for group in range(11) for _ in range(1 + group % 4)]
-    seen, sizes = [], []
-    for rank in range(world_size):
-        sampler = ClipBatchSampler(
-            len(groups), 4, shuffle=True, drop_last=False, seed=1, rank=rank, world_size=world_size,
-            num_views=num_views, pad=False, groups=groups,
-        )  # fmt: skip
-        requests = [request for batch in sampler.batches(5) for request in batch]
-        assert len(sampler.batches(5)) == sampler.num_batches
-        seen += [(request.index, request.view) for request in requests]
-        sizes.append(len({request.index for request in requests}))
-        own = {groups[request.index] for batch in sampler.batches(6) for request in batch}
-        assert own == {groups[request.index] for request in requests}
-    assert sorted(seen) == [(index, view) for index in range(len(groups)) for view in range(num_views)]
-    assert max(sizes) - min(sizes) <= 2
-
-
-def test_views_of_slowfast(packed):
-    pipeline = {
-        "decode": {"name": "VideoDecoder"},
-        "sample": {"name": "DecodeSampler", "num_frames": 4, "sampling_rate": 1, "test_mode": True},
-        "transform": [{"MultiCrop": {"target_size": 32, "test_mode": True}}],
-    }
-    section = {"format": "PackedFrameDataset", "file_path": str(packed / "set"), "num_ensemble_views": 2}
-    dataset = build_dataset(section, pipeline, training=False, seed=3)
-    (batch, *_) = load(dataset).epoch(0)
+def test_views_of_slowfast(packed_folder):
+    sample = {"name": "DecodeSampler", "num_frames": 4, "sampling_rate": 1, "test_mode": True}
+    keys = {"transform": [{"MultiCrop": {"target_size": 32, "test_mode": True}}], "num_ensemble_views": 2}
+    (batch, *_) = loader_of(make(packed_folder, sample, **keys)).epoch(0)
     assert batch.clips.shape == (6, 4, 32, 32, 3)
     assert (batch.ids.tolist(), batch.views.tolist()) == ([0] * 6, list(range(6)))
     with pytest.raises(LoaderError, match="PackedFrameDataset: num_spatial_crops is 1"):
-        build_dataset({**section, "num_spatial_crops": 1}, pipeline, training=False, seed=3)
+        make(packed_folder, sample, num_spatial_crops=1, **keys)

@@ -9,17 +9,12 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import open_shards
-from paddlevideo_fast.decode.packed_format import PackSettings, ShardWriter
 from paddlevideo_fast.errors import ShardError, StoreAwayError, VideoDecodeError
 from paddlevideo_fast.io import block_cache, stores
-from paddlevideo_fast.loader import build_dataset, build_loader
+from tests.loader.building import dataset_of, loader_of
 
 NUM_SHARDS, NUM_VIDEOS = 3, 6
-PIPELINE = {
-    "decode": {"name": "VideoDecoder"},
-    "sample": {"name": "Sampler", "num_seg": 3, "seg_len": 1},
-    "transform": [{"RandomCrop": {"target_size": 32}}, {"RandomFlip": None}],
-}
+CROPS = [{"RandomCrop": {"target_size": 32}}, {"RandomFlip": None}]
 
 
 @pytest.fixture(autouse=True)
@@ -30,40 +25,23 @@ def _as_before(monkeypatch, tmp_path):
     monkeypatch.setattr(stores, "_policy", stores.RetryPolicy(10.0, 3, 3.0, 0.02))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, rawframes_dataset):
-    """Six videos of 12 frames in three shards."""
-    folder = tmp_path_factory.mktemp("packed")
-    lines = rawframes_dataset.list_file.read_text().splitlines()
-    for shard in range(NUM_SHARDS):
-        with ShardWriter(folder, PackSettings(shard, NUM_SHARDS, 0, 90, bytes(16))) as writer:
-            for number in (2 * shard, 2 * shard + 1):
-                name, _, label = lines[number].split()
-                images = sorted((rawframes_dataset.root / name).iterdir())
-                writer.add(name, int(label), 25.0, (80, 48), [image.read_bytes() for image in images])
-    return folder
-
-
 def frames_of(place):
     return [np.stack(list(shard.open(video))) for shard in open_shards(place) for video in range(len(shard))]
 
 
-def loader_of(place, num_workers=0, training=True, **keys):
-    section = {"format": "PackedFrameDataset", "file_path": str(place), **keys}
-    dataset = build_dataset(section, PIPELINE, training=training, seed=3)
-    return build_loader(
-        dataset, batch_size=2, num_workers=num_workers, shuffle=training, drop_last=False, seed=3
-    )
+def packed(place, num_workers=0, training=True, **keys):
+    dataset = dataset_of(place, transform=CROPS, training=training, format="PackedFrameDataset", **keys)
+    return loader_of(dataset, num_workers=num_workers)
 
 
 @pytest.mark.parametrize("kind", ["http", "s3"])
 @pytest.mark.parametrize("has_cache", [True, False])
-def test_the_frames_of_a_url(kind, has_cache, folder, request, monkeypatch):
+def test_the_frames_of_a_url(kind, has_cache, packed_folder, request, monkeypatch):
     if not has_cache:
         monkeypatch.setattr(block_cache, "_kept", None)
     store = request.getfixturevalue(f"{kind}_store")
-    url = store.publish(folder)
-    for remote, local in zip(frames_of(url), frames_of(folder)):
+    url = store.publish(packed_folder)
+    for remote, local in zip(frames_of(url), frames_of(packed_folder)):
         np.testing.assert_array_equal(remote, local)
     if has_cache:
         store.reset()
@@ -73,38 +51,38 @@ def test_the_frames_of_a_url(kind, has_cache, folder, request, monkeypatch):
 
 
 @pytest.mark.smoke
-def test_batches_of_a_url_with_workers(http_store, folder, tmp_path):
-    url = http_store.publish(folder)
+def test_batches_of_a_url_with_workers(http_store, packed_folder, tmp_path):
+    url = http_store.publish(packed_folder)
     listed = tmp_path / "some.list"
     listed.write_text("class2/clip5 4\nclass0/clip0 9\n")
     for keys in ({}, {"split_by": "shard"}):
-        expected = loader_of(folder, **keys)
+        expected = packed(packed_folder, **keys)
         for num_workers in (0, 2):
-            with contextlib.closing(loader_of(url, num_workers, **keys)) as loader:
+            with contextlib.closing(packed(url, num_workers, **keys)) as loader:
                 for epoch in (0, 1):
                     for batch, right in zip(loader.epoch(epoch), expected.epoch(epoch)):
                         np.testing.assert_array_equal(batch.clips, right.clips)
                         assert batch.labels.tolist() == right.labels.tolist()
-    (batch,) = loader_of(listed, training=False, data_prefix=url).epoch(0)
+    (batch,) = packed(listed, training=False, data_prefix=url).epoch(0)
     assert batch.labels.tolist() == [4, 9]
 
 
-def test_a_body_that_is_altered_on_its_way_is_asked_for_again(http_store, folder):
-    url = http_store.publish(folder)
+def test_a_body_that_is_altered_on_its_way_is_asked_for_again(http_store, packed_folder):
+    url = http_store.publish(packed_folder)
     shards = open_shards(url)
     for name in ("*00000.data", "*00002.data"):
         http_store.fault("flipped", name, times=1)
     read = [np.stack(list(shard.open(video))) for shard in shards for video in range(len(shard))]
-    for remote, local in zip(read, frames_of(folder)):
+    for remote, local in zip(read, frames_of(packed_folder)):
         np.testing.assert_array_equal(remote, local)
     block_cache._kept.folder += "-new"
     http_store.fault("flipped", "*.index", times=1)
     assert len(open_shards(url)) == NUM_SHARDS
 
 
-def test_a_file_that_stays_broken_is_an_incident(http_store, folder, tmp_path):
-    url = http_store.publish(folder)
-    loader = loader_of(url)
+def test_a_file_that_stays_broken_is_an_incident(http_store, packed_folder, tmp_path):
+    url = http_store.publish(packed_folder)
+    loader = packed(url)
     http_store.fault("flipped", "*00000.data")
     http_store.fault("reset", "*00001.data")
     batches = list(loader.epoch(0))
@@ -114,9 +92,9 @@ def test_a_file_that_stays_broken_is_an_incident(http_store, folder, tmp_path):
     assert "the connection fails" in causes["00001.data"]
 
 
-def test_a_file_that_changes_is_an_incident(http_store, folder, tmp_path):
+def test_a_file_that_changes_is_an_incident(http_store, packed_folder, tmp_path):
     copy = tmp_path / "copy"
-    shutil.copytree(folder, copy)
+    shutil.copytree(packed_folder, copy)
     url = http_store.publish(copy)
     (shard, *_) = open_shards(url)
     data = copy / "00000.data"
@@ -126,23 +104,23 @@ def test_a_file_that_changes_is_an_incident(http_store, folder, tmp_path):
     assert caught.value.path == f"{url}00000.data:class0/clip0"
 
 
-def test_a_set_that_is_not_whole(http_store, folder, tmp_path):
+def test_a_set_that_is_not_whole(http_store, packed_folder, tmp_path):
     copy = tmp_path / "copy"
-    shutil.copytree(folder, copy)
+    shutil.copytree(packed_folder, copy)
     url = http_store.publish(copy)
     (copy / "00001.index").unlink()
     with pytest.raises(ShardError, match=r"00001\.index: cannot be read: there is no such object"):
         open_shards(url)
     with pytest.raises(ShardError, match="cannot be read: there is no such object"):
         open_shards(url + "nowhere")
-    shutil.copy(folder / "00001.index", copy)
+    shutil.copy(packed_folder / "00001.index", copy)
     (copy / "00002.data").write_bytes(b"")
     with pytest.raises(ShardError, match=r"00002\.data: cut off: it has 0 bytes"):
         open_shards(url)
 
 
-def test_a_store_that_goes_away_ends_the_run_in_one_sentence(http_store, folder):
-    loader = loader_of(http_store.publish(folder), num_workers=2)
+def test_a_store_that_goes_away_ends_the_run_in_one_sentence(http_store, packed_folder):
+    loader = packed(http_store.publish(packed_folder), num_workers=2)
     http_store.fault("error", "*")
     with contextlib.closing(loader), pytest.raises(StoreAwayError, match=r"^http://\S+: the store is away:"):
         list(loader.epoch(0))

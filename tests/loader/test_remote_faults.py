@@ -12,14 +12,11 @@ import pytest
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import AnnotationError, PaddleVideoFastError, StoreAccessError, StoreAwayError
 from paddlevideo_fast.io import block_cache, stores
-from paddlevideo_fast.loader import ClipRequest, build_dataset
+from paddlevideo_fast.loader import ClipRequest
+from tests.loader.building import dataset_of
 from tests.support.stores import FAULTS, Store
 
-PIPELINE = {
-    "decode": {"name": "VideoDecoder"},
-    "sample": {"name": "Sampler", "num_seg": 3, "seg_len": 1, "valid_mode": True},
-    "transform": [{"CenterCrop": {"target_size": 32}}],
-}
+CROP = [{"CenterCrop": {"target_size": 32}}]
 # what is told of a file whose every answer is so, while the store has others; None: it is read all the same
 FOR_GOOD: dict[str, Any] = {
     "timeout": "no answer within 0.3 s; tried 3 times",
@@ -60,16 +57,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, make_clip: Any) -> Path:
 
 
 def _dataset(url: str) -> Any:
-    section = {"format": "VideoDataset", "file_path": f"{url}set.list", "data_prefix": url}
-    return build_dataset(section, PIPELINE, training=False, seed=0)
+    return dataset_of(f"{url}set.list", transform=CROP, data_prefix=url)
 
 
 def _sample(dataset: Any, index: int) -> Any:
     return dataset[ClipRequest(index, 0, 3)]
-
-
-def test_the_table_has_all_faults() -> None:
-    assert set(FOR_GOOD) == set(FAULTS)
 
 
 @pytest.mark.parametrize(
@@ -129,24 +121,22 @@ def test_a_store_that_is_away_ends_the_run(http_store: Store, folder: Path) -> N
 def test_wrong_urls_are_told_in_one_sentence(s3_store: Store, folder: Path, url: str, told: str) -> None:
     place = url.format(store=s3_store.publish(folder))
     with pytest.raises(PaddleVideoFastError, match=told) as caught:
-        build_dataset({"format": "VideoDataset", "file_path": place}, PIPELINE, training=False, seed=0)
+        dataset_of(place)
     assert "\n" not in str(caught.value)
     assert "secret-word" not in str(caught.value)
 
 
 def test_a_data_prefix_with_nothing_in_it(s3_store: Store, folder: Path) -> None:
     url = s3_store.publish(folder)
-    section = {"format": "VideoDataset", "file_path": f"{url}set.list", "data_prefix": f"{url}nowhere"}
     with pytest.raises(AnnotationError, match=f"none of its 2 files is below data_prefix '{url}nowhere'"):
-        build_dataset(section, PIPELINE, training=False, seed=0)
+        dataset_of(f"{url}set.list", data_prefix=f"{url}nowhere")
 
 
 def test_no_signature_is_repeated(http_store: Store, folder: Path, tmp_path: Path) -> None:
     url = http_store.publish(folder)
     listed = tmp_path / "signed.list"
     listed.write_text(f"{url}a.mp4?X-Amz-Signature=secret-word 0\n{url}gone.mp4?token=secret-word 1\n")
-    section = {"format": "VideoDataset", "file_path": str(listed)}
-    dataset = build_dataset(section, PIPELINE, training=False, seed=0)
+    dataset = dataset_of(listed, transform=CROP)
     assert not _sample(dataset, 0).incidents
     (incident,) = _sample(dataset, 1).incidents
     assert (incident.path, "secret-word" in str(incident)) == (f"{url}gone.mp4?…", False)

@@ -6,17 +6,16 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from paddlevideo_fast.config import Config, check_config
+from paddlevideo_fast.config.sections import ROOT, Group
 from paddlevideo_fast.decode import Span, open_video
-from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
-from paddlevideo_fast.loader import ClipRequest, build_dataset
+from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError, VideoDecodeError
+from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.untrimmed import between
+from tests.loader.building import dataset_of
 from tests.support.numbered_clips import read_number, write_clip
 
-PIPELINE = {
-    "decode": {"name": "VideoDecoder"},
-    "sample": {"name": "Sampler", "num_seg": 3, "seg_len": 1},
-    "transform": [],
-}
+ONLY_DATA = Group({"DATASET": ROOT.members["DATASET"]})
 SPANS = [("a.mp4", 0, 10, 20), ("a.mp4", 1, 40, 52), ("b.mp4", 2, 0, 30)]
 
 
@@ -32,12 +31,9 @@ def root(tmp_path_factory):
     return root
 
 
-def make(root, training=True, name="x.jsonl", num_classes=None, **keys):
-    section = {"format": "VideoDataset", "file_path": str(root / name), "data_prefix": str(root), **keys}
+def make(root, training=True, name="x.jsonl", **keys):
     names = str(root / "classes.txt")
-    return build_dataset(
-        section, PIPELINE, training=training, seed=3, class_names=names, num_classes=num_classes
-    )
+    return dataset_of(root / name, training=training, data_prefix=str(root), class_names=names, **keys)
 
 
 def numbers(sample):
@@ -120,12 +116,8 @@ def test_frames_that_two_annotators_marked_count_once(root):
 @pytest.mark.parametrize(
     ("training", "keys", "cause"),
     [
-        (True, {"background": {"share": 1}}, "background.share is 1, expected a share above 0 and below 1"),
-        (True, {"background": {"share": "x"}}, "background.share is 'x', expected float"),
-        (True, {"background": {"part": 0.5}}, "background: unknown key 'part'; known: label, share"),
-        (True, {"background": {"label": 0}}, "background: share is missing"),
         (True, {"background": {"share": 0.5}}, "background.label is missing: with a softmax"),
-        (True, {"background": {"share": 0.5, "label": "wall"}}, "'wall' is not among the names of .*did you"),
+        (True, {"background": {"share": 0.5, "label": "wall"}}, "'wall' is not among the 4 names .*did you"),
         (True, {"windows": {"length_sec": 1}}, "windows are for DATASET.valid and .test"),
         (False, {"background": {"share": 0.5}}, "background is for DATASET.train"),
         (False, {"windows": {"length_sec": 0}}, "window_sec is 0, expected a number of seconds above 0"),
@@ -139,3 +131,16 @@ def test_wrong_settings(root, training, keys, cause):
     (root / "far.csv").write_text("path,label,end_frame\na.mp4,0,99\n")
     with pytest.raises(PaddleVideoFastError, match=cause):
         make(root, training, **keys)
+
+
+def test_the_check_of_a_config_names_the_keys_of_both():
+    train = {"format": "VideoDataset", "file_path": "a", "background": {"share": 1, "part": 2}}
+    valid = {**train, "background": None, "windows": {"stride_sec": "x"}}
+    with pytest.raises(ConfigError) as caught:
+        check_config(Config({"DATASET": {"train": train, "valid": valid}}), ONLY_DATA)
+    assert caught.value.problems == [
+        "config  DATASET.train.background.share=1: expected float, at least 0.001 and below 1",
+        "config  DATASET.train.background.part: unknown key; known: label, share",
+        "config  DATASET.valid.windows.stride_sec='x': expected float or null",
+        "config  DATASET.valid.windows.length_sec: missing; expected float",
+    ]

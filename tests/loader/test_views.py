@@ -6,14 +6,13 @@ import json
 
 import cv2
 import numpy as np
-import paddle
 import pytest
 
 from paddlevideo_fast.config import Config, check_config
 from paddlevideo_fast.config.sections import ROOT, Group
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.loader import ClipRequest, LoaderError, build_dataset, build_loader
-from paddlevideo_fast.metrics import MultiCropMetric
+from paddlevideo_fast.loader import ClipRequest, LoaderError, build_dataset
+from tests.loader.building import dataset_of, loader_of
 
 # PaddleVideo's slowfast.yaml, data paths aside
 NORMALIZATION = [
@@ -68,18 +67,13 @@ def small(tmp_path_factory, make_clip):
     return config
 
 
-def dataset_of(config, name):
+def split_of(config, name):
     return build_dataset(config["DATASET"][name], config["PIPELINE"][name], training=name == "train", seed=3)
-
-
-def loader_of(dataset, batch_size, num_workers=0, **options):
-    options = {"shuffle": False, "drop_last": False, "seed": 3, **options}
-    return build_loader(dataset, batch_size=batch_size, num_workers=num_workers, **options)
 
 
 @pytest.mark.smoke
 def test_ten_spans_of_three_crops(small, frame_number):
-    dataset = dataset_of(small, "test")
+    dataset = split_of(small, "test")
     assert (dataset.num_views, dataset.num_crops, dataset.pipeline.normalization[0]) == (10, 3, (0.45,) * 3)
     loader = loader_of(dataset, batch_size=4)
     assert len(loader) == 8  # 30 spans
@@ -104,20 +98,9 @@ def test_ten_spans_of_three_crops(small, frame_number):
             np.testing.assert_array_equal(clips[30 + 3 * view + crop], expected)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_shares_of_ranks_are_all_views_once(small, num_workers):
-    dataset = dataset_of(small, "test")
-    seen = []
-    for rank in range(2):
-        loader = loader_of(dataset, 7, num_workers, rank=rank, world_size=2)
-        for batch in loader.epoch(0):
-            seen += zip(batch.ids.tolist(), batch.views.tolist())
-    assert sorted(seen) == [(index, view) for index in range(3) for view in range(30)]
-
-
 @pytest.mark.smoke
 def test_validation_is_the_centre_and_training_random(small):
-    valid = dataset_of(small, "valid")
+    valid = split_of(small, "valid")
     (batch,) = loader_of(valid, 3).epoch(0)
     (again,) = loader_of(valid, 3).epoch(5)
     np.testing.assert_array_equal(batch.clips, again.clips)
@@ -126,7 +109,7 @@ def test_validation_is_the_centre_and_training_random(small):
     for ours, frame in zip(batch.clips[0], frames):
         scaled = cv2.resize(frame, (108, 72))[12:60, 30:78]
         assert np.abs(ours.astype(int) - scaled).mean() < 1
-    clips = [next(loader_of(dataset_of(small, "train"), 3).epoch(epoch)).clips for epoch in range(3)]
+    clips = [next(loader_of(split_of(small, "train"), 3).epoch(epoch)).clips for epoch in range(3)]
     assert (clips[0] != clips[1]).any()
     assert (clips[1] != clips[2]).any()
 
@@ -136,12 +119,10 @@ def test_paddlevideos_sections_load_unchanged(small):
     config = paddlevideo_config(small["DATASET"]["train"]["file_path"])
     check_config(config, ONLY_DATA)
     for name in ("train", "valid", "test"):
-        dataset = dataset_of(config, name)
+        dataset = split_of(config, name)
         assert dataset.pipeline.sample.num_frames == 32
         assert dataset.num_views * dataset.num_crops == (30 if name == "test" else 1)
-    sample = dataset_of(config, "train")[
-        loader_of(dataset_of(config, "train"), 1).batch_sampler.batches(0)[0][0]
-    ]
+    sample = split_of(config, "train")[loader_of(split_of(config, "train"), 1).batch_sampler.batches(0)[0][0]]
     assert sample.clip.shape == (32, 224, 224, 3)
 
 
@@ -174,38 +155,11 @@ def test_views_that_do_not_fit(small, dataset, sampler, message):
         build_dataset(section, pipeline, training=False, seed=0)
 
 
-def test_the_metric_averages_what_the_loader_delivers(small):
-    """Scores made of the pixels, so that each view has others; the mean over views is taken here, too."""
-    weights = np.random.default_rng(0).normal(size=(3, 3)).astype("float32")
-    metric = MultiCropMetric(topk=[1, 2])
-    scores = {0: [], 1: [], 2: []}
-    for batch in loader_of(dataset_of(small, "test"), 7).epoch(0):
-        means = batch.clips.reshape(len(batch), -1, 3).mean(1).astype("float32") / 20
-        logits = paddle.to_tensor(means @ weights)
-        metric.update(logits, paddle.to_tensor(batch.labels), batch.ids, batch.views)
-        exponents = np.exp(logits.numpy().astype(np.float64))
-        for index, score in zip(batch.ids.tolist(), exponents / exponents.sum(1, keepdims=True)):
-            scores[index].append(score)
-    places = [np.argsort(-np.mean(rows, 0)).tolist().index(label) for label, rows in scores.items()]
-    assert [len(rows) for rows in scores.values()] == [30] * 3
-    result = metric.accumulate()
-    assert [result[f"top{k}"] for k in (1, 2)] == [np.mean([place < k for place in places]) for k in (1, 2)]
-
-
 def test_folders_of_frames_have_views_too(rawframes_dataset):
-    section = {
-        "format": "FrameDataset",
-        "file_path": str(rawframes_dataset.list_file),
-        "data_prefix": str(rawframes_dataset.root),
-        "num_ensemble_views": 2,
-        "num_spatial_crops": 3,
-    }
-    pipeline = {
-        "decode": {"name": "FrameDecoder"},
-        "sample": {"name": "DecodeSampler", "num_frames": 4, "sampling_rate": 1, "test_mode": True},
-        "transform": [{"MultiCrop": {"target_size": 16, "test_mode": True}}],
-    }
-    dataset = build_dataset(section, pipeline, training=False, seed=0)
+    sample = {"name": "DecodeSampler", "num_frames": 4, "sampling_rate": 1, "test_mode": True}
+    crops = [{"MultiCrop": {"target_size": 16, "test_mode": True}}]
+    keys = {"num_ensemble_views": 2, "num_spatial_crops": 3, "data_prefix": str(rawframes_dataset.root)}
+    dataset = dataset_of(rawframes_dataset.list_file, sample, crops, format="FrameDataset", **keys)
     batch = next(loader_of(dataset, batch_size=2).epoch(0))
     assert (batch.ids.tolist(), batch.views.tolist()) == ([0] * 6, list(range(6)))
     frames = dataset.open(dataset.records[0]).read([4, 5, 6, 7])  # the second span of 12 frames
@@ -230,12 +184,8 @@ def test_views_of_segments_show_the_frames_and_places_they_say(
     small, frame_number, select_left, crops, num_crops
 ):
     sampler = {"name": "Sampler", "num_seg": 3, "seg_len": 1, "valid_mode": True, "select_left": select_left}
-    dataset = build_dataset(
-        {**small["DATASET"]["train"], "num_ensemble_views": 5, "num_spatial_crops": num_crops},
-        {"decode": {"name": "VideoDecoder"}, "sample": sampler, "transform": [crops]},
-        training=False,
-        seed=3,
-    )
+    views = {"num_ensemble_views": 5, "num_spatial_crops": num_crops}
+    dataset = dataset_of(small["DATASET"]["train"]["file_path"], sampler, [crops], **views)
     batches = list(loader_of(dataset, batch_size=2).epoch(0))
     clips = np.concatenate([batch.clips for batch in batches])
     side = clips.shape[2]
@@ -258,11 +208,10 @@ def test_views_of_segments_show_the_frames_and_places_they_say(
 
 
 def test_one_view_of_segments_is_the_validation(small):
-    section = small["DATASET"]["train"]
+    file_path = small["DATASET"]["train"]["file_path"]
     for options in ({"select_left": True}, {}, {"frame_interval": 2}):
         sampler = {"name": "Sampler", "num_seg": 3, "seg_len": 2, "valid_mode": True, **options}
-        pipeline = {"decode": {"name": "VideoDecoder"}, "sample": sampler, "transform": []}
-        sample = build_dataset(section, pipeline, training=False, seed=3).pipeline.sample
+        sample = dataset_of(file_path, sampler).pipeline.sample
         whole = sample.sample(40, 30.0, ClipRequest(0, 0), np.random.default_rng(0))
         views = [
             sample.sample(40, 30.0, ClipRequest(0, 0, view, 3), np.random.default_rng(0)) for view in range(3)

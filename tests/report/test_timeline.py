@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.report.drawings import clock, draw_timeline, lettering, shown_classes
+from paddlevideo_fast.report.drawings import draw_timeline, lettering, shown_classes
 
 
 def scores_of(best, num_classes, score=0.9):
@@ -106,11 +105,3 @@ def test_one_window_and_wrong_paths(tmp_path, drawn):
     draw_timeline(tmp_path / "t.png", [0, 200.0], scores_of([1], 2), letters)
     assert drawn[1][1] == "time (min:s)"
     assert "3:20" in drawn[1][2]
-    (tmp_path / "file").write_text("")
-    with pytest.raises(PaddleVideoFastError, match="cannot be written"):
-        draw_timeline(tmp_path / "file" / "t.png", [0, 1], scores_of([1], 2), letters)
-
-
-def test_times_as_on_a_clock():
-    assert [clock(value) for value in (0, 59.6, 125)] == ["0:00", "1:00", "2:05"]
-    assert clock(3725, with_hours=True) == "1:02:05"

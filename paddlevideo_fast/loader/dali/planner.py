@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,19 +13,9 @@ from paddlevideo_fast.loader.dali import graph
 from paddlevideo_fast.loader.dali.graph import import_dali, require_codec
 from paddlevideo_fast.loader.dataset import ClipDataset, PackedFrameDataset, VideoDecoder
 from paddlevideo_fast.loader.incidents import DecodeFailure
-from paddlevideo_fast.loader.pipeline import ClipPlan
+from paddlevideo_fast.loader.pipeline import ClipPlan, VideoFacts
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.transforms import ColorJitter
-
-
-class VideoFacts(NamedTuple):
-    """What our own reader knows of a video without decoding it all; see `pipeline.VideoSize`."""
-
-    num_frames: int
-    avg_fps: float
-    width: int
-    height: int
-    first: int = 0  # number in the file of the span's first frame
 
 
 @dataclass

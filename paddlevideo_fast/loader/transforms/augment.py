@@ -6,6 +6,7 @@ config is, so both work on pictures of the final size.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import cv2
@@ -26,6 +27,7 @@ Fill = tuple[int, ...]  # the colour of what a picture does not show, R, G, B
 
 
 @TRANSFORMS.register()
+@dataclass(eq=False)
 class RandomErasing(Pixelwise):
     """Paints over a random rectangle, the same one in all frames of a clip.
 
@@ -43,27 +45,23 @@ class RandomErasing(Pixelwise):
     Reference: Zhong et al., "Random Erasing Data Augmentation", arXiv 1708.04896.
     """
 
-    def __init__(
-        self,
-        p: Share = 0.25,
-        mode: Literal["const", "pixel"] = "pixel",
-        min_area: Share = 0.02,
-        max_area: Share = 1 / 3,
-        min_aspect: Annotated[float, Range(0.01, 1.0)] = 0.3,
-    ) -> None:
-        if not 0 < min_area <= max_area:
-            raise LoaderError(f"RandomErasing: expected 0 < min_area {min_area} <= max_area {max_area}")
-        self.p = p
-        self.mode = mode
-        self.areas = min_area, max_area
-        self.min_aspect = min_aspect
+    p: Share = 0.25
+    mode: Literal["const", "pixel"] = "pixel"
+    min_area: Share = 0.02
+    max_area: Share = 1 / 3
+    min_aspect: Annotated[float, Range(0.01, 1.0)] = 0.3
+
+    def __post_init__(self) -> None:
+        low, high = self.min_area, self.max_area
+        if not 0 < low <= high:
+            raise LoaderError(f"RandomErasing: expected 0 < min_area {low} <= max_area {high}")
 
     def draw(self, height: int, width: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
         """Top, left, height and width of the rectangle of one clip; the last two are 0 where it has none."""
         if rng.random() < self.p:
             limit = math.log(1 / self.min_aspect)
             for _ in range(_ATTEMPTS):
-                area = rng.uniform(*self.areas) * height * width
+                area = rng.uniform(self.min_area, self.max_area) * height * width
                 aspect = math.exp(rng.uniform(-limit, limit))
                 rows, columns = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
                 if 0 < rows < height and 0 < columns < width:
@@ -84,6 +82,7 @@ class RandomErasing(Pixelwise):
 
 
 @TRANSFORMS.register()
+@dataclass(eq=False)
 class RandAugment(Pixelwise):
     """Changes a clip by a few operations drawn from 15, each the same for all frames of the clip.
 
@@ -104,17 +103,10 @@ class RandAugment(Pixelwise):
         The magnitudes are timm's `rand-m7-n4-mstd0.5-inc1` by default, as MViT and VideoMAE fine-tune.
     """
 
-    def __init__(
-        self,
-        num_ops: Size = 4,
-        magnitude: Level = 7.0,
-        magnitude_std: NonNegative = 0.5,
-        p: Share = 0.5,
-    ) -> None:
-        self.num_ops = num_ops
-        self.magnitude = magnitude
-        self.magnitude_std = magnitude_std
-        self.p = p
+    num_ops: Size = 4
+    magnitude: Level = 7.0
+    magnitude_std: NonNegative = 0.5
+    p: Share = 0.5
 
     def draw(self, rng: np.random.Generator) -> list[tuple[str, float]]:
         """The operations of one clip in their order, each with its share of the full magnitude, -1 to 1."""

@@ -5,6 +5,7 @@ PaddleVideo draws anew for each frame; here a clip keeps one draw, so that the c
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import cv2
@@ -45,16 +46,17 @@ class Normalization(Descriptive):
     ignored_arguments: ClassVar[dict[str, str]] = {"tensor_shape": "the axis of the channels is known here"}
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
-        if len(mean) != 3 or len(std) != 3:
-            raise LoaderError(f"Normalization: mean {list(mean)} and std {list(std)} need 3 numbers each")
-        if min(std) <= 0:
-            raise LoaderError(f"Normalization: std {list(std)} must be above 0")
+        if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
+            raise LoaderError(
+                f"Normalization: mean {list(mean)} and std {list(std)} need 3 numbers each, std above 0"
+            )
         unit = 255.0 if inplace else 1.0
         self.mean: tuple[float, ...] = tuple(value / unit for value in mean)
         self.std: tuple[float, ...] = tuple(value / unit for value in std)
 
 
 @TRANSFORMS.register()
+@dataclass(eq=False)
 class PackOutput(Descriptive):
     """SlowFast's two pathways; the network takes the slow one out of the fast one by itself.
 
@@ -63,8 +65,7 @@ class PackOutput(Descriptive):
             effect of its own.
     """
 
-    def __init__(self, alpha: Size) -> None:
-        self.alpha = alpha
+    alpha: Size
 
 
 Strength = float | Sequence[float]

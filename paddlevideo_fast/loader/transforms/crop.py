@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,9 +18,11 @@ Sides = Size | tuple[Size, Size]
 _MIDDLE = (2, 2)
 _FIVE = ((0, 0), (4, 0), (0, 4), (4, 4), _MIDDLE)
 _EIGHT_MORE = ((0, 2), (4, 2), (2, 4), (2, 0), (1, 1), (3, 1), (1, 3), (3, 3))
+_SCALES = (1, 0.875, 0.75, 0.66)  # of MultiScaleCrop
 
 
 @TRANSFORMS.register()
+@dataclass(eq=False)
 class Scale(Geometric):
     """Scales the shorter side to a size.
 
@@ -30,19 +33,14 @@ class Scale(Geometric):
         do_round: round the longer side rather than cut it.
     """
 
-    def __init__(
-        self,
-        short_size: Size,
-        fixed_ratio: bool = True,
-        keep_ratio: bool | None = None,
-        do_round: bool = False,
-    ) -> None:
-        if fixed_ratio and keep_ratio:
+    short_size: Size
+    fixed_ratio: bool = True
+    keep_ratio: bool | None = None
+    do_round: bool = False
+
+    def __post_init__(self) -> None:
+        if self.fixed_ratio and self.keep_ratio:
             raise LoaderError("Scale: fixed_ratio and keep_ratio exclude each other; set fixed_ratio: False")
-        self.short_size = short_size
-        self.fixed_ratio = fixed_ratio
-        self.keep_ratio = keep_ratio
-        self.do_round = do_round
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
         """See `Geometric`."""
@@ -62,6 +60,7 @@ class Scale(Geometric):
 
 
 @TRANSFORMS.register()
+@dataclass(eq=False)
 class JitterScale(Geometric):
     """Scales the shorter side to a random size.
 
@@ -75,11 +74,12 @@ class JitterScale(Geometric):
         "default_min_size": "the short cycle is part of each request",
     }
 
-    def __init__(self, min_size: Size, max_size: Size) -> None:
-        if not 0 < min_size <= max_size:
-            raise LoaderError(f"JitterScale: expected 0 < min_size {min_size} <= max_size {max_size}")
-        self.min_size = min_size
-        self.max_size = max_size
+    min_size: Size
+    max_size: Size
+
+    def __post_init__(self) -> None:
+        if self.min_size > self.max_size:
+            raise LoaderError(f"JitterScale: expected min_size {self.min_size} <= max_size {self.max_size}")
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
         """See `Geometric`."""
@@ -89,6 +89,7 @@ class JitterScale(Geometric):
 
 
 @TRANSFORMS.register()
+@dataclass(eq=False)
 class GroupResize(Geometric):
     """Resizes to a fixed size.
 
@@ -104,9 +105,8 @@ class GroupResize(Geometric):
         "mode": "it is the same in training and evaluation",
     }
 
-    def __init__(self, height: Size, width: Size) -> None:
-        self.height = height
-        self.width = width
+    height: Size
+    width: Size
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
         """See `Geometric`."""
@@ -234,6 +234,7 @@ class MultiCenterCrop(_FixedCrop):
 
 
 @TRANSFORMS.register()
+@dataclass(eq=False)
 class RandomCrop(Geometric):
     """A square at a random place.
 
@@ -241,8 +242,7 @@ class RandomCrop(Geometric):
         target_size: its side in pixels.
     """
 
-    def __init__(self, target_size: Size) -> None:
-        self.target_size = target_size
+    target_size: Size
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
         """See `Geometric`."""
@@ -295,6 +295,7 @@ def _random_corner(
 
 
 @TRANSFORMS.register()
+@dataclass(eq=False)
 class MultiScaleCrop(Geometric):
     """A random rectangle of a few sizes, ratios and places, resized to a square.
 
@@ -309,27 +310,18 @@ class MultiScaleCrop(Geometric):
     Reference: TSN, arXiv:1608.00859, section 3.2 (corner cropping and scale jittering).
     """
 
-    def __init__(
-        self,
-        target_size: Size,
-        scales: Sequence[float] | None = None,
-        max_distort: Count = 1,
-        fix_crop: bool = True,
-        allow_duplication: bool = False,
-        more_fix_crop: bool = True,
-    ) -> None:
-        self.target_size = target_size
-        self.scales = list(scales) if scales else [1, 0.875, 0.75, 0.66]
-        self.max_distort = max_distort
-        self.fix_crop = fix_crop
-        self.allow_duplication = allow_duplication
-        self.more_fix_crop = more_fix_crop
+    target_size: Size
+    scales: Sequence[float] | None = None
+    max_distort: Count = 1
+    fix_crop: bool = True
+    allow_duplication: bool = False
+    more_fix_crop: bool = True
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
         """See `Geometric`."""
         target = geometry.scaled(self.target_size)
         short_side = min(geometry.width, geometry.height)
-        sides = [max(1, int(short_side * scale)) for scale in self.scales]
+        sides = [max(1, int(short_side * scale)) for scale in self.scales or _SCALES]
         sides = [target if abs(side - target) < 3 and target <= short_side else side for side in sides]
         pairs = [
             (width, height)
@@ -357,6 +349,7 @@ class MultiScaleCrop(Geometric):
 
 
 @TRANSFORMS.register()
+@dataclass(eq=False)
 class RandomResizedCrop(Geometric):
     """A rectangle of random area, ratio and place, resized to a square.
 
@@ -368,21 +361,17 @@ class RandomResizedCrop(Geometric):
     Reference: Going deeper with convolutions, arXiv:1409.4842, section 6.
     """
 
-    _ATTEMPTS = 10
+    area_range: Sequence[float] = (0.08, 1.0)
+    aspect_ratio_range: Sequence[float] = (3 / 4, 4 / 3)
+    target_size: Size = 224
+    _ATTEMPTS: ClassVar = 10
 
-    def __init__(
-        self,
-        area_range: Sequence[float] = (0.08, 1.0),
-        aspect_ratio_range: Sequence[float] = (3 / 4, 4 / 3),
-        target_size: Size = 224,
-    ) -> None:
-        if not 0 < area_range[0] <= area_range[1] <= 1:
-            raise LoaderError(f"RandomResizedCrop: area_range {list(area_range)} must rise within 0 to 1")
-        if not 0 < aspect_ratio_range[0] <= aspect_ratio_range[1]:
-            raise LoaderError(f"RandomResizedCrop: aspect_ratio_range {list(aspect_ratio_range)} must rise")
-        self.area_range = area_range
-        self.aspect_ratio_range = aspect_ratio_range
-        self.target_size = target_size
+    def __post_init__(self) -> None:
+        areas, ratios = list(self.area_range), list(self.aspect_ratio_range)
+        if not 0 < areas[0] <= areas[1] <= 1:
+            raise LoaderError(f"RandomResizedCrop: area_range {areas} must rise within 0 to 1")
+        if not 0 < ratios[0] <= ratios[1]:
+            raise LoaderError(f"RandomResizedCrop: aspect_ratio_range {ratios} must rise")
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
         """See `Geometric`."""

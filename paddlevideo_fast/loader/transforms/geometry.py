@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -56,6 +56,7 @@ class Descriptive:
     """Describes what the device does with the clip. The loader itself does nothing."""
 
 
+@dataclass(eq=False)
 class ClipGeometry:
     """The box of the source that is shown, and the size it is shown at.
 
@@ -80,22 +81,15 @@ class ClipGeometry:
         labels: classes of the clip; mirroring may change them.
     """
 
-    def __init__(
-        self,
-        source_width: int,
-        source_height: int,
-        size_factor: float = 1.0,
-        labels: tuple[int, ...] = (0,),
-        mode: ResampleMode = "antialias",
-    ) -> None:
-        self.source_width = source_width
-        self.source_height = source_height
-        self.size_factor = size_factor
-        self.labels = labels
-        self.mode = mode
-        self.width = source_width
-        self.height = source_height
-        self.views = [View(0.0, 0.0, float(source_width), float(source_height))]
+    source_width: int
+    source_height: int
+    size_factor: float = 1.0
+    labels: tuple[int, ...] = (0,)
+    mode: ResampleMode = "antialias"
+
+    def __post_init__(self) -> None:
+        self.width, self.height = self.source_width, self.source_height
+        self.views = [View(0.0, 0.0, float(self.width), float(self.height))]
 
     def scaled(self, size_px: float) -> int:
         """A size of the configuration in pixels of this request."""
