@@ -56,7 +56,7 @@ class LateReader:
         self._lag = lag
         self._coming: deque[tuple[HostCopy, tuple[Any, ...]]] = deque()
 
-    def make_room(self) -> None:
+    def read_due(self) -> None:
         """Reads what is due before another batch is added."""
         self._read(self._lag - 1)
 
@@ -67,7 +67,7 @@ class LateReader:
             tensors: must not change later.
             notes: further arguments of `use`.
         """
-        self.make_room()
+        self.read_due()
         self._coming.append((HostCopy(tensors), notes))
 
     def read_all(self) -> None:

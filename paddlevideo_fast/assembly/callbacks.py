@@ -37,7 +37,6 @@ from paddlevideo_fast.engine.callbacks import (
     Tracking,
     Unfreezing,
 )
-from paddlevideo_fast.engine.guard import guarded
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.trackers import TrackedRun, Tracker, VisualDL, flattened
 from paddlevideo_fast.errors import SettingError
@@ -133,7 +132,7 @@ def _own_callbacks(spec: RunSpec) -> list[Callback]:
 def _trackers(
     spec: RunSpec, folder: Path, metric: VideoMetric | None
 ) -> tuple[list[Tracker], VisualDL | None]:
-    """The trackers of a run, each behind its guard, and which of them is VisualDL's board."""
+    """The trackers of a run, and which of them is VisualDL's board."""
     name, count = Counter([*names_of(spec.trackers), ""]).most_common(1)[0]
     if count > 1:
         raise SettingError("TRACKERS", f"{name} is listed {count} times")
@@ -141,10 +140,8 @@ def _trackers(
     measured = (metric.value_names or ("top1",))[0] if metric else ""
     run = TrackedRun(spec.run.model_name, folder, dict(spec.config), compared, measured)
     _require(spec, "TRACKERS", TRACKERS, spec.trackers, Tracker)
-    plain = build_list(TRACKERS, spec.trackers, run=run)
-    trackers = [guarded(tracker) for tracker in plain]
-    boards = (shown for shown, tracker in zip(trackers, plain) if isinstance(tracker, VisualDL))
-    return trackers, next(boards, None)
+    trackers = build_list(TRACKERS, spec.trackers, run=run)
+    return trackers, next((each for each in trackers if isinstance(each, VisualDL)), None)
 
 
 def _require(spec: RunSpec, key: str, registry: Registry, items: Sequence[NamedItem], base: type) -> None:

@@ -69,7 +69,7 @@ def make_plan(
     run = plan_run(spec)
     (plain,) = plain_phases(spec.run.epochs)
     max_epoch = run.phases[-1].end_epoch
-    options = replace(options, num_clips=options.num_clips or _listed_clips(spec))
+    options = replace(options, num_clips=options.num_clips or _listed_clips(run))
     pricing = Pricing(run, options, progress)
     pricing.measure([plain, *run.phases])
     described, plain_run = [pricing.describe(phase) for phase in run.phases], pricing.describe(plain)
@@ -93,12 +93,12 @@ def make_plan(
     return {**plan, "pays": pays, "reasons": list(_reasons(cfg, plan))}
 
 
-def _listed_clips(spec: RunSpec) -> int | None:
+def _listed_clips(run: RunPlan) -> int | None:
     """The length of the training list; None where the list does not exist."""
-    train = spec.splits["train"]
+    train = run.spec.splits["train"]
     if not Path(train.dataset.get("file_path") or "").is_file():
         return None
-    return len(build_dataset(train.dataset, train.pipeline, training=True, seed=0))
+    return len(build_dataset(train.dataset, run.pipelines["train"], training=True, seed=0))
 
 
 class Pricing:
@@ -117,7 +117,7 @@ class Pricing:
         self._batch_size = spec.data.batch_size
         self._clips_per_video = spec.splits["train"].dataset.get("clips_per_video", 1)
         self._accumulation = spec.accumulate_steps()
-        self._clip = plain_clip(spec)
+        self._clip = plain_clip(spec, run.pipelines)
         self._lr_scaling = spec.multigrid.lr_scaling if spec.multigrid else "none"
         self._costs = ShapeCosts(run, options.num_steps)
         self._timed = False

@@ -14,7 +14,7 @@ from paddle import nn
 
 from paddlevideo_fast.assembly import RunPlan, Split, TrainingSetup
 from paddlevideo_fast.doctor.timing import SyntheticLoader, time_steps
-from paddlevideo_fast.loader import BadSamples, build_pipeline
+from paddlevideo_fast.loader import BadSamples
 from paddlevideo_fast.modeling import (
     MacCounter,
     Preprocess,
@@ -131,7 +131,7 @@ def _parts_without_data(plan: RunPlan) -> TrainingSetup:
     model = build_model(spec.model, load_pretrained=False)
     take_network_layout(model)
     optimizer, _ = build_optimizer(spec.optimizer or {}, model)
-    pipeline = build_pipeline(spec.splits["train"].pipeline)
+    _, pipeline = plan.pipelines["train"]
     unread: Any = None  # the shapes are timed on made-up batches
     split = Split(
         unread, unread, Preprocess(*pipeline.normalization, model.layout), BadSamples(None, total=0)

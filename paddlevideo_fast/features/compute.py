@@ -103,7 +103,7 @@ def compute_features(
         cfg.require("features", "DATASET.train")
         spec = RunSpec.of(cfg)
         names: list[SplitName] = [name for name in ("train", "valid") if cfg.holds(f"DATASET.{name}")]
-        check_evaluation(spec, *names)
+        pipelines = check_evaluation(spec, *names)
         if spec.run.train_dali:
             raise SettingError("train_dali", "features are computed through our own loader; leave it out")
         precision = make_precision(spec)
@@ -115,7 +115,7 @@ def compute_features(
         with work.writing(output, "features", folders=folders):
             digest, parts = backbone_digest(model), []
             for name in names:
-                split = make_split(spec, name, model.layout, Distribution(), output)
+                split = make_split(spec, name, model.layout, Distribution(), output, pipelines)
                 copies = num_copies if name == "train" else 1
                 index = _index(spec, split, name, output / name, copies, digest)
                 parts.append((name, split, FeatureWriter(output / name, index)))

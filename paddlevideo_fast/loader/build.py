@@ -23,7 +23,7 @@ def build_pipeline(section: Mapping[str, Any]) -> Pipeline:
     Raises:
         LoaderError: `decode` or `sample` is missing.
     """
-    return _decoder_and_pipeline(section)[1]
+    return decoder_and_pipeline(section)[1]
 
 
 def build_decoder(section: Mapping[str, Any]) -> Decoder:
@@ -32,11 +32,17 @@ def build_decoder(section: Mapping[str, Any]) -> Decoder:
     Raises:
         LoaderError: `decode` or `sample` is missing.
     """
-    return _decoder_and_pipeline(section)[0]
+    return decoder_and_pipeline(section)[0]
 
 
-def _decoder_and_pipeline(section: Mapping[str, Any]) -> tuple[Decoder, Pipeline]:
-    """`decode_sampler` alone stands for both `decode: {name: VideoDecoder}` and `sample`."""
+def decoder_and_pipeline(section: Mapping[str, Any]) -> tuple[Decoder, Pipeline]:
+    """What opens files, and the pipeline, from `PIPELINE.train`, `.valid` or `.test`.
+
+    `decode_sampler` alone stands for both `decode: {name: VideoDecoder}` and `sample`.
+
+    Raises:
+        LoaderError: `decode` or `sample` is missing.
+    """
     if section.get("decode_sampler"):
         section = {**section, "decode": {"name": "VideoDecoder"}, "sample": section["decode_sampler"]}
     for key in ("decode", "sample"):
@@ -50,7 +56,7 @@ def _decoder_and_pipeline(section: Mapping[str, Any]) -> tuple[Decoder, Pipeline
 
 def build_dataset(
     dataset_section: Mapping[str, Any],
-    pipeline_section: Mapping[str, Any],
+    pipeline_section: Mapping[str, Any] | tuple[Decoder, Pipeline],
     *,
     training: bool,
     seed: int,
@@ -62,7 +68,7 @@ def build_dataset(
 
     Args:
         dataset_section: the section.
-        pipeline_section: that pipeline.
+        pipeline_section: that pipeline, or what `decoder_and_pipeline` has made of it.
         training: see `ClipDataset`.
         seed: of all randomness.
         num_classes: see `ClipDataset`.
@@ -72,7 +78,9 @@ def build_dataset(
     Raises:
         AnnotationError: the list is missing, empty or malformed.
     """
-    decoder, pipeline = _decoder_and_pipeline(pipeline_section)
+    if not isinstance(pipeline_section, tuple):
+        pipeline_section = decoder_and_pipeline(pipeline_section)
+    decoder, pipeline = pipeline_section
     _tell_what_has_no_effect(pipeline, training)
     if index_cache is not None:
         _keep_indexes(decoder, dataset_section, index_cache)

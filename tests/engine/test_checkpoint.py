@@ -14,7 +14,7 @@ import pytest
 
 from paddlevideo_fast.engine import CheckpointStore, Snapshot, load_checkpoint
 from paddlevideo_fast.engine.callbacks import Checkpointing, restore
-from paddlevideo_fast.engine.output import move_earlier_run_aside
+from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError
 
 
@@ -212,8 +212,8 @@ def test_an_earlier_run_is_moved_aside_and_nothing_else(store):
     ]
     for name in averages:
         (store.folder / name).write_text("")
-    move_earlier_run_aside(store.folder, "m")
-    move_earlier_run_aside(store.folder, "m")  # nothing is left to move
+    store.archive_earlier_run(TrainerState(), None)
+    store.archive_earlier_run(TrainerState(), None)  # nothing is left to move
     assert sorted(path.name for path in store.folder.iterdir()) == ["earlier-1", "notes.txt"]
     load_checkpoint(str(store.folder / "earlier-1" / "m_epoch_00001"))
     assert all((store.folder / "earlier-1" / name).exists() for name in averages)
@@ -223,7 +223,7 @@ def test_an_earlier_board_is_packed_so_that_visualdl_shows_the_runs_of_today(sto
     for folder in (store.folder / "vdl", store.folder / "test" / "vdl"):
         folder.mkdir(parents=True)
         (folder / "vdlrecords.1.log").write_text("curve")
-    move_earlier_run_aside(store.folder, "m")
+    store.archive_earlier_run(TrainerState(), None)
     assert not list(store.folder.rglob("*vdlrecords*"))
     for packed in ("earlier-1/vdl.zip", "earlier-1/test/vdl.zip"):
         with zipfile.ZipFile(store.folder / packed) as file:

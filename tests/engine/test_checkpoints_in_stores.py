@@ -10,7 +10,6 @@ import pytest
 
 from paddlevideo_fast.engine import CheckpointStore, Snapshot, load_checkpoint
 from paddlevideo_fast.engine.distribution import Distribution
-from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError, ObjectError, PaddleVideoFastError, StoreAwayError
 from paddlevideo_fast.io import stores
@@ -62,7 +61,7 @@ def test_a_run_goes_on_elsewhere(s3_store, on_machine):
 
     there = on_machine("there")
     assert (there.folder / "train.log").read_text() == "a line\n"
-    checkpoint = checkpoint_to_resume(there, "auto", None, Distribution())
+    checkpoint = there.checkpoint_to_resume("auto", None, Distribution())
     assert checkpoint.weights["fc.weight"].tolist() == [[2.0, 2.0], [2.0, 2.0]]
     assert checkpoint.prefix == str(there.folder / "m_epoch_00002")
     assert not (there.folder / "m_epoch_00001.pdparams").exists()  # only what is needed is fetched
@@ -74,8 +73,8 @@ def test_a_run_goes_on_elsewhere(s3_store, on_machine):
     assert left == {name.replace("1", "3") for name in FIRST}
 
     other = on_machine("third", "second")
-    named = checkpoint_to_resume(other, f"{here.mirror.url}/m_epoch_00003.pdparams", None, Distribution())
-    newest = checkpoint_to_resume(other, here.mirror.url, None, Distribution())
+    named = other.checkpoint_to_resume(f"{here.mirror.url}/m_epoch_00003.pdparams", None, Distribution())
+    newest = other.checkpoint_to_resume(here.mirror.url, None, Distribution())
     assert named.state["trainer"] == newest.state["trainer"] == {"step": 3, "epoch": 3}
 
 
@@ -83,7 +82,7 @@ def test_an_earlier_run_is_not_written_over(s3_store, on_machine):
     save(on_machine("here"), "epoch_00001", 1.0, 1)
     there = on_machine("there")
     with pytest.raises(CheckpointError, match=f"output_dir {there.mirror.url}: holds an earlier run"):
-        make_room(there, TrainerState(), None)
+        there.archive_earlier_run(TrainerState(), None)
     assert names(s3_store, there) >= FIRST
 
 
@@ -147,12 +146,12 @@ def test_what_a_user_deletes_here_stays_in_the_store(s3_store, on_machine, resum
         path.unlink()
 
     again = on_machine("here")
-    checkpoint = checkpoint_to_resume(again, resume, None, Distribution())
+    checkpoint = again.checkpoint_to_resume(resume, None, Distribution())
     if resume:
-        make_room(again, TrainerState(epoch=2, step=2), checkpoint)
+        again.archive_earlier_run(TrainerState(epoch=2, step=2), checkpoint)
     else:
         with pytest.raises(CheckpointError, match="holds an earlier run"):
-            make_room(again, TrainerState(), None)
+            again.archive_earlier_run(TrainerState(), None)
     again.upload()
     assert names(s3_store, again) == FIRST | SECOND | {"m_best.pdparams"}
 
@@ -167,7 +166,7 @@ def test_what_moves_aside_leaves_the_store(s3_store, on_machine):
     (here.folder / "vdl").mkdir()
     (here.folder / "vdl" / "records").write_bytes(b"curves")
     here.upload()
-    make_room(here, TrainerState(), None)
+    here.archive_earlier_run(TrainerState(), None)
     (here.folder / "train.log").write_text("another run\n")
     here.upload()
     assert names(s3_store, here) == {"train.log"}
@@ -183,7 +182,7 @@ def test_a_folder_that_moves_aside_is_no_object_to_remove(s3_store, on_machine):
     again = on_machine("here")
     again.prepare()
     assert "vdl/" in again.mirror.there
-    make_room(again, TrainerState(), None)
+    again.archive_earlier_run(TrainerState(), None)
     s3_store.reset()
     again.upload()
     removed = [one["path"] for one in s3_store.requests if one["method"] == "DELETE"]

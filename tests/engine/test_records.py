@@ -13,8 +13,9 @@ import pytest
 from paddlevideo_fast.cli.plot import read_run
 from paddlevideo_fast.engine import Distribution, evaluate
 from paddlevideo_fast.engine.callbacks import Recorder
-from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, VisualDLSink
+from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.state import StepRecord, StepWindow
+from paddlevideo_fast.engine.trackers import TrackedRun, VisualDL
 from paddlevideo_fast.loader import DecodeFailure
 from paddlevideo_fast.metrics import CenterCropMetric
 from paddlevideo_fast.report.drawings import curve_figures
@@ -95,8 +96,9 @@ def test_a_loss_that_is_no_number_is_valid_json(loss, tmp_path):
 def test_visualdl_gets_every_number(make_trainer, tmp_path):
     from visualdl import LogReader
 
-    make_trainer([Recorder([VisualDLSink(tmp_path)], interval=3)], epochs=1).fit()
-    files = list(tmp_path.glob("vdlrecords*"))
+    board = VisualDL(TrackedRun("m", tmp_path, {}))
+    make_trainer([Recorder([board], interval=3)], epochs=1).fit()
+    files = list(board.folder.glob("vdlrecords*"))
     assert len(files) == 1
     reader = LogReader(file_path=str(files[0]))
     assert [point.id for point in reader.get_data("scalar", "train/loss")] == [1, 4]
@@ -119,7 +121,8 @@ def curves_in(folder):
 
 def write_board(folder, start, position, steps, ends=(), value=0.0):
     """A start of a run: opens its board at a position, and writes steps and ends of epochs."""
-    board = VisualDLSink(folder, {"seed": 1}, ["valid/top1"])
+    board = VisualDL(TrackedRun("m", folder, {}, {"seed": 1}, "top1"))
+    board.folder = folder
     board.open(*position)
     for step in steps:
         board.write({"kind": "train", "step": step, "epoch": 1, "loss": step + value})
@@ -252,17 +255,11 @@ def test_reader_cost_is_the_wait_for_data_and_nothing_else(make_trainer, monkeyp
     clock, records = Clock(), []
     monkeypatch.setattr(time, "perf_counter", clock)
 
-    class Sink:
-        def open(self, step, epoch):
-            pass
-
+    class Kept(Sink):
         def write(self, record):
             records.append(record)
 
-        def close(self):
-            pass
-
-    trainer = make_trainer([Recorder([Sink()], interval=1)], epochs=1, accumulate_steps=accumulate_steps)
+    trainer = make_trainer([Recorder([Kept()], interval=1)], epochs=1, accumulate_steps=accumulate_steps)
     loader, drain, preprocess = trainer.make_loader(None), trainer.drain, trainer.preprocess
 
     class Slow:

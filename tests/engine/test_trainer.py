@@ -48,7 +48,7 @@ class Trace(Callback):
         self.calls = []
 
     def __getattribute__(self, name):
-        if name in ("fit_begin", "phase_begin", "epoch_begin", "epoch_end", "phase_end", "fit_end"):
+        if name in ("fit_begin", "phase_begin", "epoch_begin", "epoch_end", "fit_end"):
             self.calls.append(name)
         return super().__getattribute__(name)
 
@@ -134,7 +134,7 @@ def test_hooks_run_in_order(make_trainer):
     trace = Trace()
     make_trainer([trace]).fit()
     epoch = ["epoch_begin", "epoch_end"]
-    assert trace.calls == ["fit_begin", "phase_begin", *epoch, *epoch, "phase_end", "fit_end"]
+    assert trace.calls == ["fit_begin", "phase_begin", *epoch, *epoch, "fit_end"]
 
 
 class Phases(Callback):

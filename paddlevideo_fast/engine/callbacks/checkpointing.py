@@ -7,7 +7,8 @@ from typing import Any
 
 import paddle
 
-from paddlevideo_fast.engine.checkpoint import CheckpointStore, Snapshot, portable_state, restore_optimizer
+from paddlevideo_fast.engine.checkpoint import Snapshot, portable_state, restore_optimizer
+from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import CheckpointError
 from paddlevideo_fast.loader.class_names import NAMES_KEY

@@ -8,8 +8,8 @@ from typing import Any
 import paddle
 
 from paddlevideo_fast.config.settings import SelectionSettings
-from paddlevideo_fast.engine.checkpoint import CheckpointStore
 from paddlevideo_fast.engine.evaluator import Evaluator
+from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.precise_bn import Statistics, population_statistics, put_statistics
 from paddlevideo_fast.engine.protocols import VideoModel
 from paddlevideo_fast.engine.selection import Selection

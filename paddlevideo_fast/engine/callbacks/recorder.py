@@ -8,7 +8,7 @@ from typing import Any
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from paddlevideo_fast.engine.guard import guarded
+from paddlevideo_fast.engine.guard import call_hook
 from paddlevideo_fast.engine.sinks import Record, Sink
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.log import get_logger
@@ -33,14 +33,13 @@ class Recorder(Callback):
     def __init__(
         self, sinks: Sequence[Sink], interval: int = 10, one_process_ips: float | None = None
     ) -> None:
-        self.sinks = [guarded(sink) for sink in sinks]
+        self.sinks = list(sinks)
         self.interval = interval
         self.one_process_ips = one_process_ips
         self._reset_costs()
 
     def fit_begin(self, trainer: Trainer) -> None:
-        for sink in self.sinks:
-            sink.open(trainer.state.step, trainer.state.epoch)
+        call_hook(self.sinks, "open", trainer.state.step, trainer.state.epoch)
 
     def epoch_begin(self, trainer: Trainer) -> None:
         self._reset_costs()
@@ -64,8 +63,7 @@ class Recorder(Callback):
             self._write({"kind": "valid", **where, **state.last_validation, **best})
 
     def close(self) -> None:
-        for sink in self.sinks:
-            sink.close()
+        call_hook(self.sinks, "close")
 
     def _write_step(self, trainer: Trainer) -> None:
         state = trainer.state
@@ -97,8 +95,7 @@ class Recorder(Callback):
         self._reset_costs()
 
     def _write(self, record: Record) -> None:
-        for sink in self.sinks:
-            sink.write(record)
+        call_hook(self.sinks, "write", record)
 
     def _reset_costs(self) -> None:
         self._steps = self._clips = 0

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from paddlevideo_fast.engine.checkpoint import CheckpointStore
+from paddlevideo_fast.engine.guard import call_hook
+from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.trackers import Results, Tracker
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 
@@ -31,5 +32,4 @@ class Tracking(Callback):
             weights=self.store.files(str(self.store.prefix("best"))) or weights,
             checkpoint=checkpoint,
         )
-        for tracker in self.trackers:
-            tracker.finish(results)
+        call_hook(self.trackers, "finish", results)
