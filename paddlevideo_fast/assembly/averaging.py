@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -189,31 +190,22 @@ class Mean:
         return self._differs[name]
 
 
+@dataclass(eq=False)
 class Averager:
     """Puts means of weights into a network and validates them.
 
-    Args:
-        model: gets the weights.
+    Attributes:
+        model: gets the weights; after `last` or `greedy` those that were chosen.
         evaluate: validates the model as it is.
         selection: which validation is better.
         statistics: over the training data, for the batch norms of a mean; None: their statistics are
             averaged.
-
-    Attributes:
-        model: with the weights that were chosen, after `last` or `greedy`.
     """
 
-    def __init__(
-        self,
-        model: nn.Layer,
-        evaluate: Callable[[], Metrics],
-        selection: Selection,
-        statistics: Evaluator | None = None,
-    ) -> None:
-        self.model = model
-        self._evaluate = evaluate
-        self._selection = selection
-        self._statistics = statistics
+    model: nn.Layer
+    evaluate: Callable[[], Metrics]
+    selection: Selection
+    statistics: Evaluator | None = None
 
     def last(self, paths: Sequence[Path]) -> dict[str, Any]:
         """Puts the mean of all files into the model; returns what the report says."""
@@ -258,7 +250,7 @@ class Averager:
 
     def _validated(self, path: Path, weights: Weights) -> Metrics:
         self._put(weights)
-        metrics = self._evaluate()
+        metrics = self.evaluate()
         logger.info("%s: %s", path.name, self._in_words(metrics))
         return metrics
 
@@ -266,9 +258,9 @@ class Averager:
         """Validates a mean, whose batch norms are measured where the files differ."""
         self._put(mean.weights())
         with self._only_differing(mean) as num_layers:
-            if num_layers and self._statistics is not None:
-                put_statistics(self.model, population_statistics(self._statistics, self.model))
-        return self._evaluate()
+            if num_layers and self.statistics is not None:
+                put_statistics(self.model, population_statistics(self.statistics, self.model))
+        return self.evaluate()
 
     @contextlib.contextmanager
     def _only_differing(self, mean: Mean) -> Any:
@@ -288,7 +280,7 @@ class Averager:
 
     def _deciding(self, metrics: Metrics) -> tuple[str, float]:
         """Name and value of the number that decides; NaN where the loss is not finite."""
-        found = self._selection.value_of(metrics)
+        found = self.selection.value_of(metrics)
         assert found is not None  # something was evaluated
         return found[0], found[1] if math.isfinite(metrics["loss"]) else math.nan
 
@@ -296,7 +288,7 @@ class Averager:
         (name, value), (_, than) = self._deciding(one), self._deciding(other)
         if value == than:
             return one["loss"] < other["loss"]
-        return self._selection.is_better(name, value, None if math.isnan(than) else than)
+        return self.selection.is_better(name, value, None if math.isnan(than) else than)
 
     def _from_best(self, found: Sequence[Metrics]) -> list[int]:
         """Places of the finite validations, the best first; of equal ones that with the lower loss."""
@@ -304,7 +296,7 @@ class Averager:
         places = [place for place, value in enumerate(values) if not math.isnan(value)]
         if not places:
             raise WeightError("no checkpoint has a finite validation: there is nothing to average")
-        is_max = self._selection.is_better(self._deciding(found[0])[0], 1.0, 0.0)
+        is_max = self.selection.is_better(self._deciding(found[0])[0], 1.0, 0.0)
         sign = -1 if is_max else 1
         return sorted(places, key=lambda place: (sign * values[place], found[place]["loss"]))
 
@@ -318,7 +310,7 @@ class Averager:
     ) -> dict[str, Any]:
         logger.info("mean of %d of %d checkpoints: %s", len(mean.paths), len(paths), self._in_words(metrics))
         with self._only_differing(mean) as num_layers:
-            measured = num_layers and self._statistics is not None
+            measured = num_layers and self.statistics is not None
         return {
             "how": how,
             "value": self._deciding(metrics)[0],

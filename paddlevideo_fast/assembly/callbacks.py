@@ -37,6 +37,7 @@ from paddlevideo_fast.engine.callbacks import (
     Tracking,
     Unfreezing,
 )
+from paddlevideo_fast.engine.selection import Selection
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.trackers import TrackedRun, Tracker, VisualDL, flattened
 from paddlevideo_fast.errors import SettingError
@@ -95,7 +96,7 @@ def callbacks_of(
     metric = setup.plan.metric
     if valid is not None and metric is not None:
         evaluator = make_evaluator(spec, valid, setup.plan.precision, distribution)
-        callbacks.append(Evaluation(evaluator, metric, run.val_interval, store, spec.selection))
+        callbacks.append(Evaluation(evaluator, metric, run.val_interval, store, Selection(spec.selection)))
     callbacks += _own_callbacks(spec)
     trackers, board = _trackers(spec, store.folder, metric) if main else ([], None)
     sinks: list[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl"), *trackers]

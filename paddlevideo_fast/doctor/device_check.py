@@ -8,6 +8,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,20 +110,20 @@ def _result(check: Callable[[str], str], device: str) -> tuple[str, str]:
         return "failed", f"{type(error).__name__}: {lines[-1] if lines else ''}"
 
 
+@dataclass(frozen=True)
 class BatchList:
     """A loader of given batches; each takes `sec` to make."""
 
-    def __init__(self, batches: Sequence[Batch], sec: float = 0.0) -> None:
-        self._batches = batches
-        self._sec = sec
+    batches: Sequence[Batch]
+    sec: float = 0.0
 
     def __len__(self) -> int:
-        return len(self._batches)
+        return len(self.batches)
 
     def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
         """The batches, from `start_batch` on."""
-        for batch in self._batches[start_batch:]:
-            time.sleep(self._sec)
+        for batch in self.batches[start_batch:]:
+            time.sleep(self.sec)
             yield batch
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from paddlevideo_fast.config.settings import SelectionSettings
 from paddlevideo_fast.errors import ConfigError
@@ -11,6 +12,7 @@ _LOSS = "loss"
 _COUNT = "num_"
 
 
+@dataclass(frozen=True)
 class Selection:
     """Compares validations by one of their values.
 
@@ -18,8 +20,7 @@ class Selection:
         settings: say which value, and whether high or low is good.
     """
 
-    def __init__(self, settings: SelectionSettings | None = None) -> None:
-        self.settings = settings or SelectionSettings()
+    settings: SelectionSettings = field(default_factory=SelectionSettings)
 
     def check(self, names: Sequence[str]) -> None:
         """Checks that a validation gives the configured value.

@@ -102,6 +102,7 @@ class Results:
         return list(dict.fromkeys([*self.weights, *(self.checkpoint if checkpoints == "all" else ())]))
 
 
+@dataclass(eq=False)
 class Tracker(Sink):
     """A sink that a config chooses. Methods do nothing unless a subclass overrides them.
 
@@ -113,26 +114,25 @@ class Tracker(Sink):
 
     injected: ClassVar[tuple[str, ...]] = ("run",)
 
-    def __init__(self, run: TrackedRun) -> None:
-        self.run = run
+    run: TrackedRun
 
     def finish(self, results: Results) -> None:
         """Takes the results, after the last epoch."""
 
 
 @TRACKERS.register("visualdl")
+@dataclass(eq=False)
 class VisualDL(Tracker):
     """VisualDL: curves, clips, precision and recall, and settings, in `vdl/` of the output folder.
 
     `visualdl --logdir output/vdl` shows them.
     """
 
-    _parts: Any = None  # the module that makes VisualDL's records
-    _path: Path | None = None
+    _parts: Any = field(default=None, init=False)  # the module that makes VisualDL's records
+    _path: Path | None = field(default=None, init=False)
 
-    def __init__(self, run: TrackedRun) -> None:
-        super().__init__(run)
-        self.folder = run.folder / "vdl"
+    def __post_init__(self) -> None:
+        self.folder = self.run.folder / "vdl"
 
     def open(self, step: int, epoch: int) -> None:
         """Goes on with the curves of the first `step` steps and of the first `epoch` epochs.
@@ -270,9 +270,7 @@ def _events_in(data: bytes) -> Iterator[bytes]:
 class _Library(Tracker):
     """A tracker that takes each record once, also those that it lacks when a run is resumed."""
 
-    def __init__(self, run: TrackedRun) -> None:
-        super().__init__(run)
-        self._last: Mapping[str, int] = {}
+    _last: Mapping[str, int] = {}
 
     def open(self, step: int, epoch: int) -> None:
         self._last = self._begin()
@@ -355,6 +353,7 @@ class TensorBoard(_Library):
 
 
 @TRACKERS.register("wandb")
+@dataclass(eq=False)
 class WeightsAndBiases(_Library):
     """Weights & Biases: curves, settings, the best result, report and weights.
 
@@ -369,23 +368,14 @@ class WeightsAndBiases(_Library):
             checkpoint as well, or `none`.
     """
 
-    _run: Any = None
+    project: str = "paddlevideo_fast"
+    entity: str | None = None
+    mode: Literal["online", "offline"] | None = None
+    checkpoints: Checkpoints = "best"
+    _run: Any = field(default=None, init=False)
 
-    def __init__(
-        self,
-        run: TrackedRun,
-        project: str = "paddlevideo_fast",
-        entity: str | None = None,
-        mode: Literal["online", "offline"] | None = None,
-        checkpoints: Checkpoints = "best",
-    ) -> None:
-        super().__init__(run)
-        self.project = project
-        self.entity = entity
-        self.mode = mode
-        self.checkpoints = checkpoints
-        self._num_rows = 0
-        self._finished = False
+    _num_rows = 0
+    _finished = False
 
     def _begin(self) -> Mapping[str, int]:
         try:
@@ -443,6 +433,7 @@ class WeightsAndBiases(_Library):
 
 
 @TRACKERS.register("mlflow")
+@dataclass(eq=False)
 class MLflow(_Library):
     """MLflow: curves, settings, the best result, report and weights.
 
@@ -453,21 +444,13 @@ class MLflow(_Library):
         checkpoints: as for wandb.
     """
 
-    _client: Any = None
+    uri: str | None = None
+    experiment: str = "paddlevideo_fast"
+    checkpoints: Checkpoints = "best"
+    _client: Any = field(default=None, init=False)
 
-    def __init__(
-        self,
-        run: TrackedRun,
-        uri: str | None = None,
-        experiment: str = "paddlevideo_fast",
-        checkpoints: Checkpoints = "best",
-    ) -> None:
-        super().__init__(run)
-        self.uri = uri
-        self.experiment = experiment
-        self.checkpoints = checkpoints
-        self._id = ""
-        self._status = "KILLED"
+    _id = ""
+    _status = "KILLED"
 
     def _begin(self) -> Mapping[str, int]:
         try:

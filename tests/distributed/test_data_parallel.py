@@ -15,7 +15,7 @@ import numpy as np
 import paddle
 
 from paddlevideo_fast.config.settings import DistributedSettings
-from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
+from paddlevideo_fast.engine import Distribution, FleetDistribution, Precision, RoundedPrecision, Trainer
 from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.engine.callbacks import BatchNormSplits
 from paddlevideo_fast.errors import DistributionError
@@ -72,6 +72,14 @@ class Net(paddle.nn.Layer):
         return self.fc(paddle.tanh(self.norm(self.conv(clips))).flatten(1))
 
 
+class Plain(Net):
+    """Without what ranks share."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = paddle.nn.Identity()
+
+
 def masked():
     """VideoMAE's pre-training of a tiny ViT; each clip has a mask of its own."""
     sizes = {"depth": 1, "num_heads": 2, "patch_size": 4}
@@ -118,20 +126,33 @@ MODELS = {
 FAMILIES = ["masked", "transformer", "swin", "mvit", "x3d"]
 
 
-def train(distribution, batch_size, accumulate_steps, clips_per_video, model, optimizer):
+def train(distribution, batch_size, accumulate_steps, clips_per_video, model, optimizer, precision):
     optimizer, _ = build_optimizer(optimizer, model)
     loader = Loader(batch_size, distribution.rank, distribution.world_size, clips_per_video)
+    if "scale" in precision.state_dict():
+        loader.clips *= 8 ** distribution.rank
     trainer = Trainer(
         model, optimizer, lambda phase: loader, paddle.to_tensor,
         plain_phases(1, bn_sync_devices=distribution.world_size),
         [BatchNormSplits(model)],
-        distribution=distribution, accumulate_steps=accumulate_steps,
+        distribution=distribution, accumulate_steps=accumulate_steps, precision=precision,
     )
     trainer.fit()
     assert trainer.state.step == NUM_STEPS
+    ends = {"skipped": trainer.state.num_skipped, "scale": precision.state_dict().get("scale", 0.0)}
     values = {name: parameter.numpy() for name, parameter in model.named_parameters()}
     held = sum(value.size for value in optimizer.state_dict().values())
-    return {**values, "loss": trainer.state.epoch_averages["loss"].mean, "held": held}
+    return {**values, **ends, "loss": trainer.state.epoch_averages["loss"].mean, "held": held}
+
+
+def rounded(dtype):
+    precision = RoundedPrecision("O2", dtype)
+    if dtype == "float16":
+        precision.set_state_dict({**precision.state_dict(), "scale": [2.0**20]})
+    return precision
+
+
+SLOW = {"name": "Momentum", "momentum": 0.9, "learning_rate": 0.01}
 
 
 SMALL_BUFFERS = {"comm_buffer_size": 0.01, "last_comm_buffer_size": 0.001, "find_unused_parameters": True}
@@ -140,11 +161,14 @@ RUNS = {
         ("alone", 8, 1, None),
         ("alone_accumulated", 4, 2, None),
         ("alone_several", 8, 1, None),
+        ("alone_rounded_bfloat16", 8, 1, None),
         *((f"alone_{name}", 8, 1, None) for name in FAMILIES),
     ],
     2: [
         *((name, 4, 1, {}) for name in FAMILIES),
         ("plain", 4, 1, {}),
+        ("rounded_bfloat16", 4, 1, {}),
+        ("rounded_float16", 4, 1, {}),
         ("several", 4, 1, {}),
         ("accumulated", 2, 2, SMALL_BUFFERS),
         ("bfloat16", 4, 1, {"allreduce_dtype": "bfloat16", "comm_buffer_size": 0.005}),
@@ -167,8 +191,11 @@ for name, batch_size, accumulate_steps, exchange in RUNS[world_size]:
     kind = name.replace("alone_", "")
     if kind in MODELS:
         model, optimizer = MODELS[kind](), {**OPTIMIZER, "lr_multipliers": {}}
-    clips_per_video = 1 + name.endswith("several")
-    np.savez(path, **train(distribution, batch_size, accumulate_steps, clips_per_video, model, optimizer))
+    precision, clips_per_video = Precision(), 1 + name.endswith("several")
+    if "rounded" in name:
+        model, optimizer, precision = Plain(), SLOW, rounded(name.rpartition("_")[2])
+    arguments = batch_size, accumulate_steps, clips_per_video, model, optimizer, precision
+    np.savez(path, **train(distribution, *arguments))
 '''
 
 
@@ -201,7 +228,7 @@ def runs(tmp_path_factory):
 
 def furthest(left, right):
     """The largest difference of two runs, relative to the largest parameter of the tensor."""
-    names = set(left) - {"held"}
+    names = set(left) - {"held", "skipped", "scale"}
     # a bias of all keys changes no attention, so what becomes of it is rounding
     sizes = {name: max(np.abs(left[name]).max(), 1e-3) for name in names}
     return max(np.abs(left[name] - right[name]).max() / sizes[name] for name in names)
@@ -228,3 +255,18 @@ def test_the_ranks_share_the_state_of_a_sharded_optimizer(runs):
 def test_gradients_in_16_bits_are_nearly_the_same(runs):
     for rank in (0, 1):
         assert 1e-5 < furthest(runs("alone", 0), runs("bfloat16", rank)) < 2e-2
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_ranks_in_mixed_precision_take_the_same_steps_and_leave_the_same_out(runs, dtype):
+    first, second = (runs(f"rounded_{dtype}", rank) for rank in (0, 1))
+    for name, value in first.items():
+        np.testing.assert_array_equal(second[name], value)
+        assert np.isfinite(value).all()
+    if dtype == "float16":
+        assert 1 <= first["skipped"] < 10
+        assert first["scale"] == [2.0 ** (20 - first["skipped"])]
+        return
+    for name, value in runs("alone_rounded_bfloat16", 0).items():
+        # where a sum in another order falls on the other side of a tie, the next number is 2⁻⁸ away
+        np.testing.assert_allclose(first[name], value, atol=1e-3, err_msg=name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,6 @@ def warnings_of(make_trainer, caplog):
     """Trains with callbacks; returns the warnings of a run that has taken all its steps."""
 
     def train(callbacks):
-        logging.getLogger("paddlevideo_fast").propagate = True
         trainer = make_trainer(callbacks, epochs=2)
         assert trainer.fit().step == 12
         return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

@@ -36,7 +36,6 @@ def run(make_trainer, folder, caplog, request):
                     store.wait()
                     harm()
 
-        logging.getLogger("paddlevideo_fast").propagate = True
         logging.getLogger("paddlevideo_fast").setLevel("INFO")
         store = request.param(folder, "m")
         sinks = [JsonLinesSink(folder / "metrics.jsonl"), VisualDL(TrackedRun("m", folder, {}))]

@@ -3,6 +3,7 @@
 import numpy as np
 import paddle
 import pytest
+from small_runs import StopAt, assert_same, weights
 
 from paddlevideo_fast.engine import CheckpointStore, Distribution, TrainingInterrupted, load_checkpoint
 from paddlevideo_fast.engine.callbacks import (
@@ -17,30 +18,11 @@ from paddlevideo_fast.errors import CheckpointError, NonFiniteLossError
 from paddlevideo_fast.schedule import Phase
 
 
-def weights(trainer):
-    return {name: value.numpy().copy() for name, value in trainer.model.state_dict().items()}
-
-
-def assert_same(left, right):
-    assert left.keys() == right.keys()
-    for name in left:
-        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
-
-
 class Curve:
     """A rate that differs at every step."""
 
     def at(self, epoch):
         return 0.1 / (1 + epoch)
-
-
-class StopAt(Callback):
-    def __init__(self, step):
-        self.step = step
-
-    def step_end(self, trainer):
-        if trainer.state.step == self.step:
-            trainer.interrupt.requested = 15
 
 
 class Trace(Callback):

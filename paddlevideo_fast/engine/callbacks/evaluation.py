@@ -3,11 +3,11 @@
 import contextlib
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import paddle
 
-from paddlevideo_fast.config.settings import SelectionSettings
 from paddlevideo_fast.engine.evaluator import Evaluator
 from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.precise_bn import Statistics, population_statistics, put_statistics
@@ -21,6 +21,7 @@ from paddlevideo_fast.modeling.layers import restart_splits
 logger = get_logger(__name__)
 
 
+@dataclass(eq=False)
 class Evaluation(Callback):
     """Validates after every `interval`-th epoch and after the last, and remembers the best.
 
@@ -29,23 +30,16 @@ class Evaluation(Callback):
         metric: what is measured.
         interval: in epochs.
         store: where the best weights are saved; None: nowhere.
-        selection: which value decides which epoch is best, and when training stops early; None: the first
-            value that begins with "top", and never.
+        selection: which value decides which epoch is best, and when training stops early.
     """
 
-    def __init__(
-        self,
-        evaluator: Evaluator,
-        metric: Metric,
-        interval: int = 1,
-        store: CheckpointStore | None = None,
-        selection: SelectionSettings | None = None,
-    ) -> None:
-        self.evaluator = evaluator
-        self.metric = metric
-        self.interval = interval
-        self.store = store
-        self.selection = Selection(selection)
+    evaluator: Evaluator
+    metric: Metric
+    interval: int = 1
+    store: CheckpointStore | None = None
+    selection: Selection = field(default_factory=Selection)
+
+    def __post_init__(self) -> None:
         self._best_loss: float | None = None  # of TrainerState.best, for ties
         self._reference: dict[str, float] = {}  # the newest improvement, as TrainerState.best
         self._waiting: list[int] = []  # epochs of the validations since
@@ -203,6 +197,7 @@ class ExponentialMovingAverage(Callback):
         self._restored = True
 
 
+@dataclass(eq=False)
 class PreciseBatchNorm(Callback):
     """Replaces running statistics of batch norms by population statistics, before evaluation and checkpoint.
 
@@ -212,11 +207,10 @@ class PreciseBatchNorm(Callback):
         averaged: evaluation uses averaged weights, for which the statistics are measured once more.
     """
 
-    def __init__(self, evaluator: Evaluator, interval: int, averaged: bool = False) -> None:
-        self.evaluator = evaluator
-        self.interval = interval
-        self.averaged = averaged
-        self._trained: Statistics = {}
+    evaluator: Evaluator
+    interval: int
+    averaged: bool = False
+    _trained: Statistics = field(default_factory=dict, init=False)
 
     def epoch_end(self, trainer: Trainer) -> None:
         if self._is_due(trainer):
