@@ -96,7 +96,7 @@ class TrainingSetup:
             accumulate_steps=self.accumulate_steps,
             max_iters=self.spec.run.max_iters,
             on_incidents=self.split.bad_samples.add,
-            data_identity=data_identity,
+            data_identity=data_identity or {},
         )
 
 

@@ -97,7 +97,8 @@ def callbacks_of(
     if valid is not None and metric is not None:
         evaluator = make_evaluator(spec, valid, setup.plan.precision, distribution)
         callbacks.append(Evaluation(evaluator, metric, run.val_interval, store, Selection(spec.selection)))
-    callbacks += _own_callbacks(spec)
+    _require(spec, "CALLBACKS", CALLBACKS, spec.callbacks, Callback)
+    callbacks += build_list(CALLBACKS, spec.callbacks)
     trackers, board = _trackers(spec, store.folder, metric) if main else ([], None)
     sinks: list[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl"), *trackers]
     callbacks.append(Recorder(sinks if main else [], run.log_interval, spec.distributed.one_process_ips))
@@ -123,11 +124,6 @@ def callbacks_of(
         text = f"a run has one callback of a name, whose state a checkpoint holds; {count} are {name}"
         raise SettingError("CALLBACKS", text)
     return callbacks
-
-
-def _own_callbacks(spec: RunSpec) -> list[Callback]:
-    _require(spec, "CALLBACKS", CALLBACKS, spec.callbacks, Callback)
-    return build_list(CALLBACKS, spec.callbacks)
 
 
 def _trackers(

@@ -179,7 +179,7 @@ def small_trainer(
         Preprocess(layout=model.layout),
         plain_phases(1),
         callbacks,
-        precision=precision,
+        precision=precision or Precision(),
     )
 
 

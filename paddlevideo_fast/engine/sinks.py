@@ -18,6 +18,7 @@ logger = get_logger(__name__)
 Record = dict[str, Any]
 
 _NO_SCALARS = ("step", "epochs", "step_in_epoch", "eta_sec")
+_REPLACED = "damaged frames replaced"
 _SHARES = ("top", "mAP", "hit")  # the values of a record that its line shows, by how their names begin
 
 
@@ -141,14 +142,15 @@ def _step_line(record: Record) -> str:
 def _epoch_line(record: Record) -> str:
     return (
         f"END epoch:{record['epoch']:<3d} train loss_avg: {record['loss']:7.5f} "
-        f"{_shares(record, '_avg')} in {record['sec']:.1f} sec{_replaced(record)}{_skipped(record)}"
+        f"{_shares(record, '_avg')} in {record['sec']:.1f} sec"
+        f"{_counted(record['num_replaced'], _REPLACED)}{_counted(record['num_skipped'], 'steps left out')}"
     )
 
 
 def _valid_line(record: Record) -> str:
     if not record["num_samples"]:
         return f"END epoch:{record['epoch']:<3d} val: none of {record['num_failed']} samples decodes"
-    failed = f", {record['num_failed']} did not decode" if record["num_failed"] else ""
+    replaced = _counted(record["num_replaced"], _REPLACED)
     best = "".join(
         f"; best {name[len('best_') :]}: {value:.5f} (epoch {record['best_epoch']})"
         for name, value in record.items()
@@ -156,16 +158,13 @@ def _valid_line(record: Record) -> str:
     )
     return (
         f"END epoch:{record['epoch']:<3d} val loss_avg: {record['loss']:7.5f} "
-        f"{_shares(record, '_avg')} over {record['num_samples']} samples{failed}{_replaced(record)}{best}"
+        f"{_shares(record, '_avg')} over {record['num_samples']} samples"
+        f"{_counted(record['num_failed'], 'did not decode')}{replaced}{best}"
     )
 
 
-def _replaced(record: Record) -> str:
-    return f", {record['num_replaced']} damaged frames replaced" if record["num_replaced"] else ""
-
-
-def _skipped(record: Record) -> str:
-    return f", {record['num_skipped']} steps left out" if record["num_skipped"] else ""
+def _counted(count: int, words: str) -> str:
+    return f", {count} {words}" if count else ""
 
 
 def _shares(record: Record, ending: str = "") -> str:

@@ -464,7 +464,8 @@ class MLflow(_Library):
         client.update_run(self._id, status="RUNNING")
         client.log_dict(self._id, dict(self.run.settings), "config.yaml")
         # the last number of a record: a process that dies while it writes one has not written that
-        return {kind: self._last_step(f"{kind}/step") for kind in _KINDS} if known else {}
+        history = {kind: client.get_metric_history(self._id, f"{kind}/step") for kind in _KINDS if known}
+        return {kind: max((point.step for point in points), default=-1) for kind, points in history.items()}
 
     def _new_run(self, client: Any) -> str:
         from mlflow.entities import Param
@@ -477,9 +478,6 @@ class MLflow(_Library):
         for begin in range(0, len(settings), 100):  # as many as MLflow takes at a time
             client.log_batch(run_id, params=settings[begin : begin + 100])
         return run_id
-
-    def _last_step(self, key: str) -> int:
-        return max((point.step for point in self._client.get_metric_history(self._id, key)), default=-1)
 
     def _log(self, record: Record, scalars: Mapping[str, float]) -> None:
         from mlflow.entities import Metric

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -87,6 +88,7 @@ class Callback(Hooked):
         """Takes back, as arrays, what `tensors` gave."""
 
 
+@dataclass(eq=False)
 class Trainer:
     """Trains a model over phases of epochs.
 
@@ -126,39 +128,25 @@ class Trainer:
         last_checkpoint: set by the checkpoint callback; named when the loss is not finite.
     """
 
-    def __init__(
-        self,
-        model: VideoModel,
-        optimizer: paddle.optimizer.Optimizer,
-        make_loader: Callable[[Phase], BatchLoader],
-        preprocess: Preprocess,
-        phases: Sequence[Phase],
-        callbacks: Sequence[Callback] = (),
-        mix: Mix | None = None,
-        precision: Precision | None = None,
-        distribution: Distribution | None = None,
-        seed: int = 0,
-        accumulate_steps: int = 1,
-        max_iters: int | None = None,
-        on_incidents: Callable[[list[DecodeFailure]], None] | None = None,
-        data_identity: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.model = model
-        self.optimizer = optimizer
-        self.make_loader = make_loader
-        self.preprocess = preprocess
-        self.phases = list(phases)
-        self.callbacks = list(callbacks)
-        self.mix = mix
-        self.precision = precision or Precision()
-        self.distribution = distribution or Distribution()
-        self.seed = seed
-        self.accumulate_steps = accumulate_steps
-        self.max_iters = max_iters
-        self.on_incidents = on_incidents
-        self.data_identity = dict(data_identity or {})
+    model: VideoModel
+    optimizer: paddle.optimizer.Optimizer
+    make_loader: Callable[[Phase], BatchLoader]
+    preprocess: Preprocess
+    phases: Sequence[Phase]
+    callbacks: Sequence[Callback] = ()
+    mix: Mix | None = None
+    precision: Precision = field(default_factory=Precision)
+    distribution: Distribution = field(default_factory=Distribution)
+    seed: int = 0
+    accumulate_steps: int = 1
+    max_iters: int | None = None
+    on_incidents: Callable[[list[DecodeFailure]], None] | None = None
+    data_identity: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.callbacks = list(self.callbacks)
         self.state = TrainerState()
-        self.window = StepWindow(self.distribution, getattr(model, "count_hits", count_hits))
+        self.window = StepWindow(self.distribution, getattr(self.model, "count_hits", count_hits))
         self.phase = self.phases[0]
         self.steps_per_epoch = self.total_steps = 0
         self.reader_cost_sec = self.batch_cost_sec = self.epoch_cost_sec = 0.0
@@ -168,7 +156,7 @@ class Trainer:
         self.interrupt = InterruptGuard()
         self.step_sync = StepSync(self.distribution, self._count)
         self.stop_reason: str | None = None
-        self._step_model, self._step_optimizer = model, optimizer
+        self._step_model, self._step_optimizer = self.model, self.optimizer
 
     @property
     def num_clips(self) -> int:

@@ -1,6 +1,7 @@
 """The network that computes features, and the clips that it computes them of, in blocks of batches."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +51,7 @@ class _SomeBatches(ClipBatchSampler):
         return super().batches(epoch, start_batch).first(self.num_wanted)
 
 
+@dataclass(eq=False)
 class Network:
     """A network and the clips of a part of the data, which it gives the features of.
 
@@ -63,39 +65,25 @@ class Network:
         num_workers: processes that read; None: as configured.
 
     Attributes:
-        config: of the run.
         rows_of_copy: rows of one copy of all clips.
     """
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        split: Split,
-        name: SplitName,
-        pooled: PooledFeatures,
-        precision: Precision,
-        num_copies: int,
-        num_workers: int | None = None,
-    ) -> None:
-        self.split = split
-        self.name = name
-        self.config = spec.config
-        self._pooled = pooled
-        self._precision = precision
-        dataset = split.dataset
+    spec: RunSpec
+    split: Split
+    name: SplitName
+    pooled: PooledFeatures
+    precision: Precision
+    num_copies: int
+    num_workers: int | None = None
+
+    def __post_init__(self) -> None:
+        dataset, data, seed = self.split.dataset, self.spec.data, self.spec.run.seed
         dataset.num_attempts = 1  # no other record takes the place of one that does not decode
-        self._views = 1 if name == "train" else dataset.num_views
+        self._views = 1 if self.name == "train" else dataset.num_views
         self.rows_of_copy = len(dataset) * self._views * dataset.num_crops
-        self.num_copies = num_copies
-        self._sampler = _SomeBatches(
-            len(dataset),
-            spec.data.batch_size_of(name),
-            shuffle=False,
-            drop_last=False,
-            seed=spec.run.seed,
-            num_views=self._views,
-        )
-        workers = spec.data.num_workers_of(name) if num_workers is None else num_workers
+        size = len(dataset), data.batch_size_of(self.name)
+        self._sampler = _SomeBatches(*size, shuffle=False, drop_last=False, seed=seed, num_views=self._views)
+        workers = data.num_workers_of(self.name) if self.num_workers is None else self.num_workers
         self._loader = ClipLoader(dataset, self._sampler, workers)
 
     def rest(self, num_done: int, num_batches: int | None = None) -> list[Block]:
@@ -122,7 +110,7 @@ class Network:
             rows, values = np.empty(0, np.int64), np.empty(0, np.float32)
             if len(batch):
                 with paddle.no_grad():
-                    given: Any = self._precision.forward(self._pooled, self.split.preprocess(batch.clips))
+                    given: Any = self.precision.forward(self.pooled, self.split.preprocess(batch.clips))
                 values = given.astype("float32").numpy()
                 rows = first_row + batch.ids * views * dataset.num_crops + batch.views
             begin = first_row + (requests[0].index * views + requests[0].view) * dataset.num_crops

@@ -238,7 +238,7 @@ class _Task(NamedTuple):
 def _from_workers(writer: FeatureWriter, network: Network, work: Work) -> Iterator[Rows]:
     """The rows that are missing, in their order, computed by the workers of a cluster."""
     output = Path(located(writer.folder.parent))
-    network.config.save(output / _CONFIG)
+    network.spec.config.save(output / _CONFIG)
     run, digest = uuid.uuid4().hex, writer.index.recipe[WEIGHTS]
     tasks = [
         _Task(os.getcwd(), str(output), network.name, network.num_copies, digest, run, block)

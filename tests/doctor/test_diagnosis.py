@@ -92,7 +92,7 @@ def examined(config, monkeypatch):
             "reading alone, stage by stage",
             "training 4 steps on made-up batches",
         ]
-        gains = {remedy["name"]: remedy for remedy in result["remedies"]}
+        gains = {suggestion["name"]: suggestion for suggestion in result["remedies"]}
         return result, gains
 
     return examine
@@ -190,7 +190,7 @@ def test_multigrid_is_named_for_a_3d_network(motion_dataset, monkeypatch, own_se
     parts = training_setup(plan_run(RunSpec.for_training(cfg)))
     run = Run(parts, dataclasses.replace(COST, train_sec=1.0), READING, 2)
     told = []
-    (found,) = [each for each in diagnosis.remedies(run, told.append) if each.name == "multigrid"]
+    (found,) = [each for each in diagnosis.suggestions(run, told.append) if each.name == "multigrid"]
     assert "trying the shapes of multigrid" in told
     assert found.basis == "measured"
     clips = 0.75 if own_section else 1
@@ -210,7 +210,7 @@ def test_a_trial_that_fails_is_told(examined, config, monkeypatch):
     monkeypatch.setattr(diagnosis, "time_steps", out_of_memory)
     parts = training_setup(plan_run(RunSpec.for_training(load_config(str(config())))))
     run = Run(parts, dataclasses.replace(COST, train_sec=1.0), READING, 4)
-    found = {each.name: each for each in diagnosis.remedies(run, print)}
+    found = {each.name: each for each in diagnosis.suggestions(run, print)}
     assert found["larger batch"].gain is None
     assert found["larger batch"].basis == "unknown: too much"
     assert not found["larger batch"].helps

@@ -159,24 +159,20 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         CheckpointStore(tmp_path / "file" / "out", "m").prepare()
 
 
-def test_keep_last(make_trainer, store):
-    make_trainer([Checkpointing(store, keep_last=2)], epochs=4).fit()
-    assert [os.path.basename(prefix) for *_, prefix in store.complete()] == ["m_epoch_00003", "m_epoch_00004"]
-    assert not list(store.folder.glob("m_epoch_00001*"))
-
-
 @pytest.mark.parametrize(
-    ("interval", "every_steps", "tags"),
+    ("arguments", "tags"),
     [
-        (1, None, ["epoch_00001", "epoch_00002", "epoch_00003"]),
-        (2, None, ["epoch_00002", "epoch_00003"]),
-        (5, None, ["epoch_00003"]),
-        (5, 6, ["step_00000006", "step_00000012", "step_00000018", "epoch_00003"]),
+        ((1,), ["epoch_00001", "epoch_00002", "epoch_00003"]),
+        ((2,), ["epoch_00002", "epoch_00003"]),
+        ((5,), ["epoch_00003"]),
+        ((5, 6), ["step_00000006", "step_00000012", "step_00000018", "epoch_00003"]),
+        ((1, None, 2), ["epoch_00002", "epoch_00003"]),
     ],
 )
-def test_when_checkpoints_are_written(make_trainer, store, interval, every_steps, tags):
-    make_trainer([Checkpointing(store, interval, every_steps)], epochs=3).fit()
+def test_when_checkpoints_are_written_and_which_stay(make_trainer, store, arguments, tags):
+    make_trainer([Checkpointing(store, *arguments)], epochs=3).fit()
     assert [prefix.rpartition("m_")[2] for *_, prefix in store.complete()] == tags
+    assert {path.stem for path in store.folder.iterdir()} == {f"m_{tag}" for tag in tags}
 
 
 def test_another_models_checkpoint_is_refused(make_trainer, store):

@@ -100,16 +100,12 @@ def test_accumulation_takes_the_step_of_the_whole_batch(make_trainer, size):
         np.testing.assert_allclose(value, weights(parts)[name], rtol=2e-5, atol=1e-6)
 
 
-def test_the_last_group_of_an_epoch_may_be_smaller(make_trainer):
-    trainer = make_trainer(accumulate_steps=4, epochs=1)
+# six batches are four and two; with `max_iters` each epoch ends sooner
+@pytest.mark.parametrize(("arguments", "steps"), [({"accumulate_steps": 4}, 4), ({"max_iters": 1}, 2)])
+def test_steps_of_two_epochs(make_trainer, arguments, steps):
+    trainer = make_trainer(**arguments)
     trainer.fit()
-    assert trainer.state.step == 2  # six batches: four and two
-
-
-def test_max_iters_ends_each_epoch(make_trainer):
-    trainer = make_trainer(max_iters=2)
-    trainer.fit()
-    assert (trainer.state.epoch, trainer.state.step) == (2, 4)
+    assert (trainer.state.epoch, trainer.state.step) == (2, steps)
 
 
 def test_hooks_run_in_order(make_trainer):
