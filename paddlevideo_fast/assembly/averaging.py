@@ -26,9 +26,9 @@ from paddlevideo_fast.assembly.data import Pipelines, make_split
 from paddlevideo_fast.assembly.plan import make_metric, make_precision
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator, population_statistics
+from paddlevideo_fast.engine.callbacks.evaluation import Selection
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.precise_bn import put_statistics
-from paddlevideo_fast.engine.selection import Selection
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, WeightError
 from paddlevideo_fast.io.files import all_whole, as_path
 from paddlevideo_fast.io.locks import only_writer

@@ -14,12 +14,7 @@ from paddlevideo_fast.config.sections import NamedItem
 from paddlevideo_fast.config.settings import PreciseBNSettings
 from paddlevideo_fast.config.spec import VISUALDL, names_of
 from paddlevideo_fast.config.yaml_source import dump
-from paddlevideo_fast.engine import (
-    CheckpointStore,
-    Distribution,
-    Evaluator,
-    Precision,
-)
+from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator, Precision
 from paddlevideo_fast.engine.callbacks import (
     BatchNormSplits,
     Callback,
@@ -37,7 +32,7 @@ from paddlevideo_fast.engine.callbacks import (
     Tracking,
     Unfreezing,
 )
-from paddlevideo_fast.engine.selection import Selection
+from paddlevideo_fast.engine.callbacks.evaluation import Selection
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.trackers import TrackedRun, Tracker, VisualDL, flattened
 from paddlevideo_fast.errors import SettingError

@@ -17,7 +17,7 @@ from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.engine.callbacks import ProfilerOptions
-from paddlevideo_fast.engine.selection import Selection
+from paddlevideo_fast.engine.callbacks.evaluation import Selection
 from paddlevideo_fast.loader import ClipRequest, TransformError
 from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.machine import gpu_number

@@ -9,12 +9,7 @@ from pathlib import Path
 import paddle
 
 from paddlevideo_fast.assembly.build import TrainingSetup, training_setup
-from paddlevideo_fast.assembly.callbacks import (
-    callbacks_of,
-    make_evaluator,
-    make_naming,
-    reported_run,
-)
+from paddlevideo_fast.assembly.callbacks import callbacks_of, make_evaluator, make_naming, reported_run
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.classes import checked_class_names, class_names
 from paddlevideo_fast.assembly.data import Pipelines, data_identity, make_split

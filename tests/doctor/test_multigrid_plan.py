@@ -13,8 +13,7 @@ from paddle import nn
 
 from paddlevideo_fast.assembly import plan_run, training_setup
 from paddlevideo_fast.config import RunSpec, load_config
-from paddlevideo_fast.doctor.multigrid import PlanOptions, make_plan
-from paddlevideo_fast.doctor.shape_cost import output_shapes
+from paddlevideo_fast.doctor.multigrid import PlanOptions, make_plan, output_shapes
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "configs/recognition/slowfast/slowfast_multigrid.yaml"

@@ -11,7 +11,7 @@ from small_runs import assert_same
 from paddlevideo_fast.config.settings import SelectionSettings
 from paddlevideo_fast.engine import CheckpointStore, TrainingInterrupted, load_checkpoint
 from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, Evaluation, restore
-from paddlevideo_fast.engine.selection import Selection
+from paddlevideo_fast.engine.callbacks.evaluation import Selection
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.metrics import CenterCropMetric, MeanAveragePrecision, MultiCropMetric
 from paddlevideo_fast.modeling.weights import read_weights
