@@ -87,8 +87,9 @@ def _schedule(spec: RunSpec, curve: LearningRate) -> str:
 def _decay(recipe: Any, model: nn.Layer) -> str:
     value = recipe.weight_decay["value"] if isinstance(recipe.weight_decay, Mapping) else recipe.weight_decay
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    spared = [name for group in recipe.groups(model) if not group.decay for name in group.names]
-    decayed = {name for group in recipe.groups(model) if group.decay for name in group.names}
+    rules = recipe.rules(model)
+    spared = [name for name, rule in rules.items() if not rule.decay]
+    decayed = [name for name, rule in rules.items() if rule.decay]
     words = [f"{value or 0:g}"]
     if not any(len(shapes[name]) == 1 for name in decayed):
         words.append("none on biases and norms")

@@ -19,8 +19,8 @@ from benchmarks.measuring import ROOT, in_turn, ratios
 from benchmarks.saving_run import make_trainer
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.engine import CheckpointStore, Snapshot, load_checkpoint
-from paddlevideo_fast.engine.background import BackgroundStore
 from paddlevideo_fast.engine.checkpoint import portable_state
+from paddlevideo_fast.engine.output import BackgroundStore
 
 _RUN = ROOT / "benchmarks" / "saving_run.py"
 _STEP_SEC = 0.002

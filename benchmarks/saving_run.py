@@ -15,8 +15,8 @@ import numpy as np
 import paddle
 
 from paddlevideo_fast.engine import Trainer, load_checkpoint
-from paddlevideo_fast.engine.background import BackgroundStore
 from paddlevideo_fast.engine.callbacks import Checkpointing, restore
+from paddlevideo_fast.engine.output import BackgroundStore
 from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.schedule.phases import plain_phases
 

@@ -98,7 +98,7 @@ def run(processes: int, batch_size: int, width: int, steps: int, rounds: int) ->
 def train_rounds(batch_size: int, width: int, steps: int, rounds: int) -> dict[str, Any]:
     """The part of one rank: the seconds of each round of each kind, and the number of parameters."""
     distribution = FleetDistribution()
-    with distribution.lifeline():
+    with distribution.failure_detector():
         model = _model(width)
         loops = {
             "one": _loop(model, Distribution(), batch_size, steps),

@@ -8,6 +8,7 @@ nothing is copied.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ class HostCopy:
         return [each.numpy() for each in self._tensors]
 
 
+@dataclass(eq=False)
 class LateReader:
     """Reads the values of each batch when `lag` later batches have been added, or when it is told to.
 
@@ -51,14 +53,13 @@ class LateReader:
         lag: in batches.
     """
 
-    def __init__(self, use: Callable[..., None], lag: int = LAG) -> None:
-        self._use = use
-        self._lag = lag
-        self._coming: deque[tuple[HostCopy, tuple[Any, ...]]] = deque()
+    use: Callable[..., None]
+    lag: int = LAG
+    _coming: deque[tuple[HostCopy, tuple[Any, ...]]] = field(default_factory=deque, init=False)
 
-    def make_room(self) -> None:
+    def read_due(self) -> None:
         """Reads what is due before another batch is added."""
-        self._read(self._lag - 1)
+        self._read(self.lag - 1)
 
     def add(self, tensors: Sequence[paddle.Tensor], *notes: Any) -> None:
         """Starts the copies of a batch's tensors to the host.
@@ -67,7 +68,7 @@ class LateReader:
             tensors: must not change later.
             notes: further arguments of `use`.
         """
-        self.make_room()
+        self.read_due()
         self._coming.append((HostCopy(tensors), notes))
 
     def read_all(self) -> None:
@@ -77,7 +78,7 @@ class LateReader:
     def _read(self, num_left: int) -> None:
         while len(self._coming) > num_left:
             copy, notes = self._coming.popleft()
-            self._use(copy.read(), *notes)
+            self.use(copy.read(), *notes)
 
 
 class PinnedBuffers:

@@ -1,29 +1,47 @@
-"""Averages the checkpoints of a run; `engine.averaging` has the means."""
+"""One network from several checkpoints of a run: the mean of their weights.
+
+Reference: Wortsman et al., "Model soups: averaging weights of multiple fine-tuned models improves accuracy
+without increasing inference time", arXiv 2203.05482 (the greedy soup is its recipe 1).
+"""
+
+from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import paddle
+from paddle import nn
 
 from paddlevideo_fast.assembly.callbacks import make_evaluator, statistics_evaluator
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.classes import checked_class_names
-from paddlevideo_fast.assembly.data import make_split
+from paddlevideo_fast.assembly.data import Pipelines, make_split
 from paddlevideo_fast.assembly.plan import make_metric, make_precision
 from paddlevideo_fast.config import Config, RunSpec
-from paddlevideo_fast.engine import CheckpointStore, Distribution
-from paddlevideo_fast.engine.averaging import Averager, Metrics
+from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator, population_statistics
+from paddlevideo_fast.engine.callbacks.evaluation import Selection
 from paddlevideo_fast.engine.checkpoint import writing
-from paddlevideo_fast.engine.selection import Selection
-from paddlevideo_fast.errors import BadSampleShareError, CheckpointError
+from paddlevideo_fast.engine.precise_bn import put_statistics
+from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, WeightError
 from paddlevideo_fast.io.files import as_path, atomic_write_all
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader import Classes, check_classes, classes_of_weights, write_class_names
+from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model, take_network_layout
+from paddlevideo_fast.modeling.layers import BATCH_NORMS
+from paddlevideo_fast.modeling.weights import read_weights
+
+logger = get_logger(__name__)
+
+Weights = Mapping[str, np.ndarray]
+Metrics = dict[str, float]
 
 
 class Averaged(NamedTuple):
@@ -59,7 +77,7 @@ def average(
     with cfg.placing():
         cfg.require("average", "DATASET.valid")
         spec = RunSpec.of(cfg)
-        check_evaluation(spec, "valid")
+        pipelines = check_evaluation(spec, "valid")
         paths = _candidates(spec, files, last)
         names = checked_class_names(spec, *map(str, paths))
         how = "greedy" if last is None else f"last{last}"
@@ -69,7 +87,7 @@ def average(
         if names and there:
             check_classes(Classes(names, str(paths[0])), there)
         with only_writer(output.parent, output.name), contextlib.ExitStack() as stack:
-            averager = _averager(spec, stack)
+            averager = _averager(spec, pipelines, stack)
             facts = averager.last(paths) if last is not None else averager.greedy(paths)
             with writing(output), atomic_write_all(output, report) as partials:
                 paddle.save(averager.model.state_dict(), str(partials[0]))
@@ -104,7 +122,7 @@ def _candidates(spec: RunSpec, files: Sequence[Path], last: int | None) -> list[
     return paths[-wanted:] if last else paths
 
 
-def _averager(spec: RunSpec, stack: contextlib.ExitStack) -> Averager:
+def _averager(spec: RunSpec, pipelines: Pipelines, stack: contextlib.ExitStack) -> Averager:
     """What validates weights of the run's network; `stack` ends its loaders."""
     model = build_model(spec.model, load_pretrained=False)
     take_network_layout(model)
@@ -112,12 +130,12 @@ def _averager(spec: RunSpec, stack: contextlib.ExitStack) -> Averager:
     if metric.value_names:
         selection.check(metric.value_names)
     distribution, precision = Distribution(), make_precision(spec)
-    valid = make_split(spec, "valid", model.layout, distribution)
+    valid = make_split(spec, "valid", model.layout, distribution, pipelines=pipelines)
     stack.callback(valid.loader.close)
     evaluator = make_evaluator(spec, valid, precision, distribution)
     statistics = None
     if spec.holds("DATASET.train"):
-        train = make_split(spec, "train", model.layout, distribution)
+        train = make_split(spec, "train", model.layout, distribution, pipelines=pipelines)
         statistics = statistics_evaluator(spec, train, precision, distribution)
         stack.callback(statistics.loader.close)
 
@@ -128,3 +146,189 @@ def _averager(spec: RunSpec, stack: contextlib.ExitStack) -> Averager:
         return metrics
 
     return Averager(model, evaluate, selection, statistics)
+
+
+class Mean:
+    """The mean of weights, summed in float64 in the order in which they are added.
+
+    Attributes:
+        paths: of the weights in the sum.
+    """
+
+    def __init__(self) -> None:
+        self.paths: list[Path] = []
+        self._first: Weights = {}
+        self._sums: dict[str, np.ndarray] = {}
+        self._differs: dict[str, bool] = {}
+
+    def plus(self, path: Path, weights: Weights) -> Mean:
+        """A mean of one file more; this one stays as it is.
+
+        Raises:
+            WeightError: they are of another network than the weights before them.
+        """
+        other = Mean()
+        other.paths, other._first = [*self.paths, path], self._first or weights
+        if self.paths:
+            _require_same_network(self.paths[0], self._first, path, weights)
+        for name, value in weights.items():
+            other._sums[name] = self._sums.get(name, 0.0) + value.astype(np.float64)
+            equal = np.array_equal(value, other._first[name])
+            other._differs[name] = self._differs.get(name, False) or not equal
+        return other
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """The mean, in the types of the files; what is equal in all files stays as it is, to the last bit."""
+        count = len(self.paths)
+        return {
+            name: (self._sums[name] / count).astype(value.dtype) if self._differs[name] else value
+            for name, value in self._first.items()
+        }
+
+    def differs(self, name: str) -> bool:
+        """Whether the files have different values of a tensor."""
+        return self._differs[name]
+
+
+@dataclass(eq=False)
+class Averager:
+    """Puts means of weights into a network and validates them.
+
+    Attributes:
+        model: gets the weights; after `last` or `greedy` those that were chosen.
+        evaluate: validates the model as it is.
+        selection: which validation is better.
+        statistics: over the training data, for the batch norms of a mean; None: their statistics are
+            averaged.
+    """
+
+    model: nn.Layer
+    evaluate: Callable[[], Metrics]
+    selection: Selection
+    statistics: Evaluator | None = None
+
+    def last(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """Puts the mean of all files into the model; returns what the report says."""
+        mean, found = Mean(), []
+        for path in paths:
+            weights = self._read(path)
+            mean = mean.plus(path, weights)
+            found.append(self._validated(path, weights))
+        return self._facts("last", paths, found, mean, self._validate_mean(mean))
+
+    def greedy(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """Puts the greedy soup of the files into the model; returns what the report says."""
+        found = [self._validated(path, self._read(path)) for path in paths]
+        order = self._from_best(found)
+        metrics = found[order[0]]
+        mean = Mean().plus(paths[order[0]], self._read(paths[order[0]]))
+        kept: Weights = mean.weights()
+        for place in order[1:]:
+            trial = mean.plus(paths[place], self._read(paths[place]))
+            tried = self._validate_mean(trial)
+            is_kept = not self._is_better(metrics, tried)
+            what = "kept" if is_kept else "left out"
+            logger.info("with %s: %s, %s", paths[place].name, self._in_words(tried), what)
+            if is_kept:
+                mean, metrics, kept = trial, tried, self._weights()
+        self._put(kept)
+        return self._facts("greedy", paths, found, mean, metrics)
+
+    def _read(self, path: Path) -> Weights:
+        content = read_weights(path)
+        weights = {name: value for name, value in content.items() if isinstance(value, np.ndarray)}
+        _require_same_network(Path("the network of the config"), self._weights(), path, weights)
+        return weights
+
+    def _weights(self) -> Weights:
+        return {name: tensor.numpy() for name, tensor in self.model.state_dict().items()}
+
+    def _put(self, weights: Weights) -> None:
+        target = self.model.state_dict()
+        for name, value in weights.items():
+            target[name].set_value(value)
+
+    def _validated(self, path: Path, weights: Weights) -> Metrics:
+        self._put(weights)
+        metrics = self.evaluate()
+        logger.info("%s: %s", path.name, self._in_words(metrics))
+        return metrics
+
+    def _validate_mean(self, mean: Mean) -> Metrics:
+        """Validates a mean, whose batch norms are measured where the files differ."""
+        self._put(mean.weights())
+        with self._only_differing(mean) as num_layers:
+            if num_layers and self.statistics is not None:
+                put_statistics(self.model, population_statistics(self.statistics, self.model))
+        return self.evaluate()
+
+    @contextlib.contextmanager
+    def _only_differing(self, mean: Mean) -> Any:
+        """Context in which batch norms with equal statistics in all files, frozen ones, keep these."""
+        layers = {
+            name: layer for name, layer in self.model.named_sublayers() if isinstance(layer, BATCH_NORMS)
+        }
+        frozen = [layer for name, layer in layers.items() if not mean.differs(f"{name}._mean")]
+        before = [layer._use_global_stats for layer in frozen]
+        for layer in frozen:
+            layer._use_global_stats = True
+        try:
+            yield len(layers) - len(frozen)
+        finally:
+            for layer, value in zip(frozen, before):
+                layer._use_global_stats = value
+
+    def _deciding(self, metrics: Metrics) -> tuple[str, float]:
+        """Name and value of the number that decides; NaN where the loss is not finite."""
+        found = self.selection.value_of(metrics)
+        assert found is not None  # something was evaluated
+        return found[0], found[1] if math.isfinite(metrics["loss"]) else math.nan
+
+    def _is_better(self, one: Metrics, other: Metrics) -> bool:
+        (name, value), (_, than) = self._deciding(one), self._deciding(other)
+        if value == than:
+            return one["loss"] < other["loss"]
+        return self.selection.is_better(name, value, None if math.isnan(than) else than)
+
+    def _from_best(self, found: Sequence[Metrics]) -> list[int]:
+        """Places of the finite validations, the best first; of equal ones that with the lower loss."""
+        values = [self._deciding(metrics)[1] for metrics in found]
+        places = [place for place, value in enumerate(values) if not math.isnan(value)]
+        if not places:
+            raise WeightError("no checkpoint has a finite validation: there is nothing to average")
+        is_max = self.selection.is_better(self._deciding(found[0])[0], 1.0, 0.0)
+        sign = -1 if is_max else 1
+        return sorted(places, key=lambda place: (sign * values[place], found[place]["loss"]))
+
+    def _in_words(self, metrics: Metrics) -> str:
+        name, _ = self._deciding(metrics)
+        loss = "" if name == "loss" else f", loss {metrics['loss']:.5f}"
+        return f"{name} {metrics[name]:.5f}{loss}"
+
+    def _facts(
+        self, how: str, paths: Sequence[Path], found: Sequence[Metrics], mean: Mean, metrics: Metrics
+    ) -> dict[str, Any]:
+        logger.info("mean of %d of %d checkpoints: %s", len(mean.paths), len(paths), self._in_words(metrics))
+        with self._only_differing(mean) as num_layers:
+            measured = num_layers and self.statistics is not None
+        return {
+            "how": how,
+            "value": self._deciding(metrics)[0],
+            "averaged": [str(path) for path in mean.paths],
+            "before": [{"weights": str(path), **each} for path, each in zip(paths, found)],
+            "after": metrics,
+            "batch_norm": "measured" if measured else "averaged" if num_layers else "equal in all",
+        }
+
+
+def _require_same_network(first: Path, expected: Weights, path: Path, found: Weights) -> None:
+    for name in sorted({*expected, *found}):
+        one, other = (
+            list(each[name].shape) if isinstance(each.get(name), np.ndarray) else None
+            for each in (expected, found)
+        )
+        if one != other:
+            raise WeightError(
+                f"{path}: is of another network than {first}: {name} is {other or 'missing'} here and "
+                f"{one or 'missing'} there; average checkpoints of one network, with its config"
+            )

@@ -96,7 +96,7 @@ class TrainingSetup:
             accumulate_steps=self.accumulate_steps,
             max_iters=self.spec.run.max_iters,
             on_incidents=self.split.bad_samples.add,
-            data_identity=data_identity,
+            data_identity=data_identity or {},
         )
 
 
@@ -131,7 +131,7 @@ def training_setup(
     if spec.runtime.recompute and not from_features:
         stages = None if spec.runtime.recompute is True else spec.runtime.recompute
         recompute_stages(model, stages, plan.precision.operators)
-    split = make_split(spec, "train", model.layout, distribution, folder)
+    split = make_split(spec, "train", model.layout, distribution, folder, plan.pipelines)
     classes = balance(model, split.dataset)
     if from_features:
         split = with_features(spec, "train", split)

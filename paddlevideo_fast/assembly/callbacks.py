@@ -14,12 +14,7 @@ from paddlevideo_fast.config.sections import NamedItem
 from paddlevideo_fast.config.settings import PreciseBNSettings
 from paddlevideo_fast.config.spec import VISUALDL, names_of
 from paddlevideo_fast.config.yaml_source import dump
-from paddlevideo_fast.engine import (
-    CheckpointStore,
-    Distribution,
-    Evaluator,
-    Precision,
-)
+from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator, Precision
 from paddlevideo_fast.engine.callbacks import (
     BatchNormSplits,
     Callback,
@@ -37,7 +32,7 @@ from paddlevideo_fast.engine.callbacks import (
     Tracking,
     Unfreezing,
 )
-from paddlevideo_fast.engine.guard import guarded
+from paddlevideo_fast.engine.callbacks.evaluation import Selection
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.trackers import TrackedRun, Tracker, VisualDL, flattened
 from paddlevideo_fast.errors import SettingError
@@ -96,8 +91,9 @@ def callbacks_of(
     metric = setup.plan.metric
     if valid is not None and metric is not None:
         evaluator = make_evaluator(spec, valid, setup.plan.precision, distribution)
-        callbacks.append(Evaluation(evaluator, metric, run.val_interval, store, spec.selection))
-    callbacks += _own_callbacks(spec)
+        callbacks.append(Evaluation(evaluator, metric, run.val_interval, store, Selection(spec.selection)))
+    _require(spec, "CALLBACKS", CALLBACKS, spec.callbacks, Callback)
+    callbacks += build_list(CALLBACKS, spec.callbacks)
     trackers, board = _trackers(spec, store.folder, metric) if main else ([], None)
     sinks: list[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl"), *trackers]
     callbacks.append(Recorder(sinks if main else [], run.log_interval, spec.distributed.one_process_ips))
@@ -125,15 +121,10 @@ def callbacks_of(
     return callbacks
 
 
-def _own_callbacks(spec: RunSpec) -> list[Callback]:
-    _require(spec, "CALLBACKS", CALLBACKS, spec.callbacks, Callback)
-    return build_list(CALLBACKS, spec.callbacks)
-
-
 def _trackers(
     spec: RunSpec, folder: Path, metric: VideoMetric | None
 ) -> tuple[list[Tracker], VisualDL | None]:
-    """The trackers of a run, each behind its guard, and which of them is VisualDL's board."""
+    """The trackers of a run, and which of them is VisualDL's board."""
     name, count = Counter([*names_of(spec.trackers), ""]).most_common(1)[0]
     if count > 1:
         raise SettingError("TRACKERS", f"{name} is listed {count} times")
@@ -141,10 +132,8 @@ def _trackers(
     measured = (metric.value_names or ("top1",))[0] if metric else ""
     run = TrackedRun(spec.run.model_name, folder, dict(spec.config), compared, measured)
     _require(spec, "TRACKERS", TRACKERS, spec.trackers, Tracker)
-    plain = build_list(TRACKERS, spec.trackers, run=run)
-    trackers = [guarded(tracker) for tracker in plain]
-    boards = (shown for shown, tracker in zip(trackers, plain) if isinstance(tracker, VisualDL))
-    return trackers, next(boards, None)
+    trackers = build_list(TRACKERS, spec.trackers, run=run)
+    return trackers, next((each for each in trackers if isinstance(each, VisualDL)), None)
 
 
 def _require(spec: RunSpec, key: str, registry: Registry, items: Sequence[NamedItem], base: type) -> None:

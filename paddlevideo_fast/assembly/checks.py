@@ -12,16 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 
-from paddlevideo_fast.config import RunSpec, build
+from paddlevideo_fast.assembly.data import Pipelines
+from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.engine.callbacks import ProfilerOptions
-from paddlevideo_fast.engine.selection import Selection
-from paddlevideo_fast.loader import ClipRequest, TransformError, build_pipeline
+from paddlevideo_fast.engine.callbacks.evaluation import Selection
+from paddlevideo_fast.loader import ClipRequest, TransformError
+from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import activation_of, classes_of
-from paddlevideo_fast.registry import BACKBONES, HEADS, METRICS, MIXES, SAMPLERS, did_you_mean
+from paddlevideo_fast.registry import BACKBONES, HEADS, METRICS, MIXES, did_you_mean
 from paddlevideo_fast.schedule import Phase
 from paddlevideo_fast.solver import LearningRate
 
@@ -49,6 +51,7 @@ Problems = Iterator[Problem]
 def check_training(
     spec: RunSpec,
     names: Sequence[SplitName],
+    pipelines: Pipelines,
     phases: Sequence[Phase],
     curve: LearningRate,
     metric: VideoMetric | None,
@@ -58,6 +61,7 @@ def check_training(
     Args:
         spec: of the run.
         names: of the parts of the data that it reads.
+        pipelines: of the spec.
         phases: of the run.
         curve: the configured learning rate.
         metric: of the validation; None where the run does not validate.
@@ -69,7 +73,7 @@ def check_training(
         spec,
         chain(
             _of_environment(spec),
-            _of_sections(spec, names, curve),
+            _of_sections(spec, names, pipelines, curve),
             _of_selection(spec, metric),
             _of_features(spec),
             _of_multigrid(spec, phases),
@@ -77,9 +81,15 @@ def check_training(
     )
 
 
-def check_evaluation(spec: RunSpec, *names: SplitName) -> None:
-    """Checks a run that does not train, over these parts of the data; see `check_training`."""
-    _report(spec, chain(_of_environment(spec), _of_sections(spec, names)))
+def check_evaluation(spec: RunSpec, *names: SplitName) -> Pipelines:
+    """Checks a run that does not train, over these parts of the data; returns what it has built of them.
+
+    Raises:
+        ConfigError: see `check_training`.
+    """
+    pipelines = Pipelines(spec)
+    _report(spec, chain(_of_environment(spec), _of_sections(spec, names, pipelines)))
+    return pipelines
 
 
 def _report(spec: RunSpec, problems: Iterable[Problem]) -> None:
@@ -145,19 +155,21 @@ def _static_graph(spec: RunSpec) -> Problems:
 # --- do the sections fit each other?
 
 
-def _of_sections(spec: RunSpec, names: Sequence[SplitName], curve: LearningRate | None = None) -> Problems:
+def _of_sections(
+    spec: RunSpec, names: Sequence[SplitName], pipelines: Pipelines, curve: LearningRate | None = None
+) -> Problems:
     """Compares what is done to the clips of `names` with the network, and the epochs with the rate."""
     names = [name for name in names if name in spec.splits]
     for name in names:
-        yield from _frames(spec, name)
+        yield from _frames(spec, name, pipelines[name].sample.num_frames)
         yield from _pathways(spec, name)
         yield from _clips_per_video(spec, name)
     yield from _metric_of_other_labels(spec, names)
     yield from _without_classes(spec)
-    yield from _sizes(spec, names)
+    yield from _sizes(spec, names, pipelines)
     if "train" in names:
         yield from _unfreezing(spec)
-        yield from _same_clips(spec)
+        yield from _same_clips(spec, pipelines["train"].sample)
         misfit = curve.misfit(spec.run.epochs) if curve else ""
         if misfit:
             text = f"{spec.where('OPTIMIZER.learning_rate')} {misfit}{_IS_MEANT}"
@@ -167,13 +179,12 @@ def _of_sections(spec: RunSpec, names: Sequence[SplitName], curve: LearningRate 
             yield Problem("MIX", text, is_error=False)
 
 
-def _frames(spec: RunSpec, name: SplitName) -> Problems:
+def _frames(spec: RunSpec, name: SplitName, num_frames: int) -> Problems:
     """Clips whose frames the network cannot take, or takes as several clips."""
     pipeline = spec.splits[name].pipeline
     part = "decode_sampler" if pipeline.get("decode_sampler") else "sample"
     named = [key for key in ("num_seg", "num_frames") if key in pipeline[part]]
     key = ".".join(["PIPELINE", name, part, *named])
-    num_frames = build(SAMPLERS, pipeline[part]).num_frames
     problem = _frames_problem(spec, num_frames)
     if problem:
         yield Problem(key, f"clips of {num_frames} frames {problem}")
@@ -259,10 +270,9 @@ def _clips_per_video(spec: RunSpec, name: SplitName) -> Problems:
         yield Problem(f"epochs={spec.run.epochs}", f"{text}{_IS_MEANT}", is_error=False)
 
 
-def _same_clips(spec: RunSpec) -> Problems:
+def _same_clips(spec: RunSpec, sampler: FrameSampler) -> Problems:
     """Several clips of each video whose sampler draws nothing."""
     clips = spec.splits["train"].dataset.get("clips_per_video", 1)
-    sampler = build_pipeline(spec.splits["train"].pipeline).sample
     drawn = [
         sampler.sample(1000, 25.0, ClipRequest(0, 0, view, clips), np.random.default_rng(view))
         for view in range(min(clips, 2))
@@ -302,21 +312,21 @@ def _without_classes(spec: RunSpec) -> Problems:
         yield Problem("DATASET.class_names", f"has no effect: {name} has no classes", is_error=False)
 
 
-def _sizes(spec: RunSpec, names: Sequence[SplitName]) -> Problems:
+def _sizes(spec: RunSpec, names: Sequence[SplitName], pipelines: Pipelines) -> Problems:
     """Evaluation at another size than the part before it: training, validation, test."""
     pairs: tuple[tuple[SplitName, SplitName], ...] = (("train", "valid"), ("valid", "test"))
     for before, after in pairs:
         if before in names or after in names:
-            sizes = _crop_size(spec, before), _crop_size(spec, after)
+            sizes = [_crop_size(pipelines, name) if name in spec.splits else 0 for name in (before, after)]
             if all(sizes) and not sizes[0] <= sizes[1] <= sizes[0] * _USUAL_GROWTH:
                 text = f"makes clips of {sizes[1]} pixels, and PIPELINE.{before} of {sizes[0]}{_IS_MEANT}"
                 yield Problem(f"PIPELINE.{after}.transform", text, is_error=False)
 
 
-def _crop_size(spec: RunSpec, name: SplitName) -> int:
-    """Side of the clips of a part, in pixels; 0 where there is no such part, or no transform sets a size."""
+def _crop_size(pipelines: Pipelines, name: SplitName) -> int:
+    """Side of the clips of a part, in pixels; 0 where no transform sets a size."""
     try:
-        return build_pipeline(spec.splits[name].pipeline).crop_size if name in spec.splits else 0
+        return pipelines[name].crop_size
     except TransformError:
         return 0
 

@@ -24,10 +24,12 @@ from paddlevideo_fast.loader import (
     build_loader,
     check_labels,
 )
+from paddlevideo_fast.loader.build import build_pipeline
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.dali import DaliLoader, DaliOptions
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.features import FeatureLoader
+from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.transforms import RandomFlip
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.machine import gpu_number
@@ -36,6 +38,21 @@ from paddlevideo_fast.modeling.preprocess import Layout
 
 _NUM_LOOKED_AT = 1000  # records
 _OF_CACHE = ("cache_gb", "block_kb", "prefetch")
+
+
+class Pipelines(dict[SplitName, Pipeline]):
+    """What opens the files of each part of the data and makes clips of them, built at its first use.
+
+    Args:
+        spec: of the run.
+    """
+
+    def __init__(self, spec: RunSpec) -> None:
+        super().__init__()
+        self._splits = spec.splits
+
+    def __missing__(self, name: SplitName) -> Pipeline:
+        return self.setdefault(name, build_pipeline(self._splits[name].pipeline))
 
 
 @dataclass
@@ -62,6 +79,7 @@ def make_split(
     layout: Layout,
     distribution: Distribution,
     folder: Path | None = None,
+    pipelines: Pipelines | None = None,
 ) -> Split:
     """Loader, preprocessing and bad-sample count of DATASET.`name`, of which each rank takes its share.
 
@@ -71,6 +89,7 @@ def make_split(
         layout: of the clips that the network takes.
         distribution: the processes that share the data.
         folder: where files that do not decode are listed; None: nowhere.
+        pipelines: that are built already.
     """
     split, training = spec.splits[name], name == "train"
     use_storage(spec)
@@ -78,7 +97,7 @@ def make_split(
     has_several = activation_of(spec.model) == "sigmoid"
     dataset = build_dataset(
         split.dataset,
-        split.pipeline,
+        (pipelines or Pipelines(spec))[name],
         training=training,
         seed=spec.run.seed,
         num_classes=num_classes if has_several or not num_classes else None,

@@ -7,24 +7,26 @@ from typing import NamedTuple
 import paddle
 
 from paddlevideo_fast.assembly.checks import check_training
+from paddlevideo_fast.assembly.data import Pipelines
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.settings import MultigridSettings, SplitName
 from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.engine import MixedPrecision, Precision, RoundedPrecision
 from paddlevideo_fast.errors import ScheduleError, SettingError
-from paddlevideo_fast.loader import BatchShape, DecodeSampler, TransformError, build_pipeline
+from paddlevideo_fast.loader import BatchShape, DecodeSampler, TransformError
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.registry import LEARNING_RATES, METRICS
-from paddlevideo_fast.schedule import Baseline, Phase, Schedule, multigrid_schedule, plain_phases
+from paddlevideo_fast.schedule import Baseline, Phase, multigrid_schedule, plain_phases
 from paddlevideo_fast.solver.learning_rate import Constant, CustomWarmupPiecewiseDecay, LearningRate
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """A training run that passed all checks, and what is built for them; no data and no network.
+    """A training run that passed all checks, and what is built for them and used by it.
 
     Attributes:
         spec: of the run.
+        pipelines: of the parts of the data.
         phases: spans of epochs at one shape of clips; one for ordinary training.
         curve: the learning-rate schedule, not yet scaled.
         metric: of the validation; None where the run does not validate.
@@ -32,6 +34,7 @@ class RunPlan:
     """
 
     spec: RunSpec
+    pipelines: Pipelines
     phases: list[Phase]
     curve: LearningRate
     metric: VideoMetric | None
@@ -47,11 +50,12 @@ def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:
     """
     rate = (spec.optimizer or {})["learning_rate"]
     curve = build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else Constant(rate)
-    schedule = plan_phases(spec, curve, world_size)
+    pipelines = Pipelines(spec)
+    phases, planned = plan_phases(spec, curve, pipelines, world_size)
     metric = make_metric(spec) if spec.run.validate else None
     names: list[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]
-    check_training(spec, names, schedule.phases, curve, metric)
-    return RunPlan(spec, schedule.phases, schedule.curve, metric, make_precision(spec))
+    check_training(spec, names, pipelines, phases, curve, metric)
+    return RunPlan(spec, pipelines, phases, planned, metric, make_precision(spec))
 
 
 def make_metric(spec: RunSpec) -> VideoMetric:
@@ -85,38 +89,34 @@ def make_precision(spec: RunSpec) -> Precision:
     return kind(run.amp_level, dtype)
 
 
-class PhasePlan(NamedTuple):
-    """What a run does in each epoch.
-
-    Attributes:
-        phases: one for ordinary training.
-        curve: the learning-rate schedule.
-    """
-
-    phases: list[Phase]
-    curve: LearningRate
-
-
-def plan_phases(spec: RunSpec, curve: LearningRate, world_size: int = 1) -> PhasePlan:
-    """The phases of a run: those of multigrid training with `multigrid`, else one.
+def plan_phases(
+    spec: RunSpec, curve: LearningRate, pipelines: Pipelines, world_size: int
+) -> tuple[list[Phase], LearningRate]:
+    """Phases and learning rate of a run: those of multigrid training with `multigrid`, else one phase.
 
     Args:
         spec: of the run.
         curve: the configured learning rate.
+        pipelines: of the spec.
         world_size: processes.
 
     Raises:
         SettingError: MULTIGRID is missing or does not fit the data, the learning rate or the processes.
     """
-    sync_bn = spec.distributed.sync_bn
-    plain = PhasePlan(plain_phases(spec.run.epochs, bn_sync_devices=world_size if sync_bn else 1), curve)
-    if not spec.run.multigrid:
-        return plain
-    grid = _checked_grid(spec)
-    if not (grid.long_factors or grid.short_factors):
-        return plain
-    plan = _multigrid(spec, grid, curve)
-    return PhasePlan([_with_batch_norm(spec, phase, grid, world_size) for phase in plan.phases], plan.curve)
+    grid = _checked_grid(spec) if spec.run.multigrid else None
+    if grid is None or not (grid.long_factors or grid.short_factors):
+        num_devices = world_size if spec.distributed.sync_bn else 1
+        return plain_phases(spec.run.epochs, bn_sync_devices=num_devices), curve
+    steps = _steps(spec, grid, curve)
+    try:
+        baseline = Baseline(spec.run.epochs, steps, *plain_clip(spec, pipelines))
+        cycles = grid.long_factors, grid.short_factors
+        schedule = multigrid_schedule(baseline, *cycles, grid.epoch_factor, grid.lr_scaling, grid.finish)
+    except ScheduleError as error:
+        raise SettingError("MULTIGRID", str(error)) from None
+    if isinstance(curve, CustomWarmupPiecewiseDecay):
+        curve = curve.along(schedule.rate_steps, schedule.phases[-1].end_epoch)
+    return [_with_batch_norm(spec, phase, grid, world_size) for phase in schedule.phases], curve
 
 
 class ClipShape(NamedTuple):
@@ -134,13 +134,13 @@ class ClipShape(NamedTuple):
 
 
 @placed
-def plain_clip(spec: RunSpec) -> ClipShape:
+def plain_clip(spec: RunSpec, pipelines: Pipelines) -> ClipShape:
     """The clip of plain training, without multigrid.
 
     Raises:
         ConfigError: the pipeline has no sampling rate or no crop size.
     """
-    pipeline = build_pipeline(spec.splits["train"].pipeline)
+    pipeline = pipelines["train"]
     sampler = pipeline.sample
     if not isinstance(sampler, DecodeSampler):
         raise SettingError("PIPELINE.train", "multigrid training needs a DecodeSampler")
@@ -187,38 +187,26 @@ def _checked_grid(spec: RunSpec) -> MultigridSettings:
     return grid
 
 
-def _multigrid(spec: RunSpec, grid: MultigridSettings, curve: LearningRate) -> PhasePlan:
+def _steps(spec: RunSpec, grid: MultigridSettings, curve: LearningRate) -> Sequence[float]:
+    """The epochs at which the stages of the learning rate begin.
+
+    Any curve without stages is one; a short cycle alone runs through it for as many epochs.
+    """
+    name = CustomWarmupPiecewiseDecay.__name__
     if not isinstance(curve, CustomWarmupPiecewiseDecay):
-        return PhasePlan(_schedule(spec, grid, _steps_without_stages(grid)).phases, curve)
+        if grid.long_factors:
+            raise SettingError("OPTIMIZER.learning_rate", f"LONG_CYCLE needs the steps of a {name}")
+        if grid.epoch_factor != 1:
+            text = f"only a {name} follows it; set it to 1, and epochs and the curve as you need them"
+            raise SettingError("MULTIGRID.epoch_factor", text)
+        return (0,)
     if curve.max_epoch != spec.run.epochs:
         raise SettingError(
             "epochs",
             f"{spec.run.epochs}, but OPTIMIZER.learning_rate.max_epoch is {curve.max_epoch}; both describe "
             "the plain training that the schedule takes the place of",
         )
-    schedule = _schedule(spec, grid, curve.steps)
-    return PhasePlan(schedule.phases, curve.along(schedule.rate_steps, schedule.phases[-1].end_epoch))
-
-
-def _steps_without_stages(grid: MultigridSettings) -> Sequence[float]:
-    """Any other learning rate is one stage; a short cycle alone runs through it for as many epochs."""
-    name = CustomWarmupPiecewiseDecay.__name__
-    if grid.long_factors:
-        text = f"LONG_CYCLE needs the steps of a {name}"
-        raise SettingError("OPTIMIZER.learning_rate", text)
-    if grid.epoch_factor != 1:
-        text = f"only a {name} follows it; set it to 1, and epochs and the curve as you need them"
-        raise SettingError("MULTIGRID.epoch_factor", text)
-    return (0,)
-
-
-def _schedule(spec: RunSpec, grid: MultigridSettings, steps: Sequence[float]) -> Schedule:
-    try:
-        baseline = Baseline(spec.run.epochs, steps, *plain_clip(spec))
-        cycles = grid.long_factors, grid.short_factors
-        return multigrid_schedule(baseline, *cycles, grid.epoch_factor, grid.lr_scaling, grid.finish)
-    except ScheduleError as error:
-        raise SettingError("MULTIGRID", str(error)) from None
+    return curve.steps
 
 
 def _with_batch_norm(spec: RunSpec, phase: Phase, grid: MultigridSettings, world_size: int) -> Phase:

@@ -9,15 +9,10 @@ from pathlib import Path
 import paddle
 
 from paddlevideo_fast.assembly.build import TrainingSetup, training_setup
-from paddlevideo_fast.assembly.callbacks import (
-    callbacks_of,
-    make_evaluator,
-    make_naming,
-    reported_run,
-)
+from paddlevideo_fast.assembly.callbacks import callbacks_of, make_evaluator, make_naming, reported_run
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.classes import checked_class_names, class_names
-from paddlevideo_fast.assembly.data import data_identity, make_split
+from paddlevideo_fast.assembly.data import Pipelines, data_identity, make_split
 from paddlevideo_fast.assembly.features import check_backbone, with_features
 from paddlevideo_fast.assembly.plan import RunPlan, make_metric, make_precision, plan_run
 from paddlevideo_fast.config import Config, RunSpec
@@ -32,7 +27,6 @@ from paddlevideo_fast.engine import (
 from paddlevideo_fast.engine.callbacks import Callback, ProfilingFinished, restore
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank, make_distribution
-from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
 from paddlevideo_fast.errors import BadSampleShareError, OutputError, PaddleVideoFastError, SettingError
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader import write_class_names
@@ -65,7 +59,7 @@ def train(cfg: Config, callbacks: Sequence[Callback] = ()) -> Trainer:
     with cfg.placing():
         plan = plan_run(RunSpec.for_training(cfg), launched_rank()[1])  # before there is an output folder
         distribution = make_distribution(plan.spec.distributed)
-        with distribution.lifeline(), contextlib.ExitStack() as held:
+        with distribution.failure_detector(), contextlib.ExitStack() as held:
             return _train(plan, distribution, held, callbacks)
 
 
@@ -88,7 +82,7 @@ def _train(
             held.enter_context(_uploading(store))
 
     distribution.gather_from(take_output)
-    checkpoint = checkpoint_to_resume(store, run.resume, run.resume_epoch, distribution)
+    checkpoint = store.checkpoint_to_resume(run.resume, run.resume_epoch, distribution)
     trained = [] if checkpoint is None else [f"{checkpoint.prefix}.pdparams"]
     names = distribution.gather_from(lambda: checked_class_names(spec, *trained))[0]
     load_pretrained = not (checkpoint or run.weights)
@@ -98,7 +92,8 @@ def _train(
         logger.info(report.summary())
     valid = None
     if run.validate:
-        valid = make_split(spec, "valid", setup.model.layout, distribution, store.folder)
+        layout = setup.model.layout
+        valid = make_split(spec, "valid", layout, distribution, store.folder, plan.pipelines)
         if run.features is not None:
             valid = with_features(spec, "valid", valid)
     trainer = setup.trainer(
@@ -150,16 +145,20 @@ def test(cfg: Config) -> dict[str, float]:
     with cfg.placing():
         cfg.require("--test", "DATASET.test")
         spec = RunSpec.of(cfg)
-        check_evaluation(spec, "test")
+        pipelines = check_evaluation(spec, "test")
         if not spec.run.weights:
             raise SettingError("weights", "--test needs a weight file; give it with -w FILE")
         distribution = make_distribution(spec.distributed)
-        with distribution.lifeline(), contextlib.ExitStack() as held:
-            return _test(spec, spec.run.weights, distribution, held)
+        with distribution.failure_detector(), contextlib.ExitStack() as held:
+            return _test(spec, pipelines, spec.run.weights, distribution, held)
 
 
 def _test(
-    spec: RunSpec, weights: str, distribution: Distribution, held: contextlib.ExitStack
+    spec: RunSpec,
+    pipelines: Pipelines,
+    weights: str,
+    distribution: Distribution,
+    held: contextlib.ExitStack,
 ) -> dict[str, float]:
     """See `test`; `held` keeps other tests out of the output folder as long as it is open."""
     store = CheckpointStore(spec.run.output_dir, spec.run.model_name)
@@ -176,7 +175,7 @@ def _test(
     take_network_layout(model)
     distribution.gather_from(lambda: checked_class_names(spec, weights))  # says more than another shape does
     logger.info(load_weights(model, weights, strict=True).summary())
-    split = make_split(spec, "test", model.layout, distribution, store.folder)
+    split = make_split(spec, "test", model.layout, distribution, store.folder, pipelines)
     metric = make_metric(spec)
     with contextlib.closing(split.loader):
         naming = make_naming(spec, model.num_classes, split.dataset)  # before hours of evaluation
@@ -200,7 +199,7 @@ def _open_output(
     held: contextlib.ExitStack,
 ) -> None:
     """Makes room in the output folder and writes the run's config there; `held` keeps its log open."""
-    make_room(store, trainer.state, checkpoint)
+    store.archive_earlier_run(trainer.state, checkpoint)
     # what belongs to this start alone is left out: loading the file gives the run from its beginning
     start = ("resume", "resume_epoch", "weights", "profiler_options")
     with writing(store.folder):

@@ -8,7 +8,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,11 +27,8 @@ from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Preprocess, build_model
 from paddlevideo_fast.schedule.phases import plain_phases
 
-TOLERANCES = {
-    "float32": 5e-3,
-    "bfloat16": 5e-2,
-    "float16": 2e-2,
-}  # of losses and logits, relative; TF32 is on
+# of losses and logits, relative; TF32 is on
+TOLERANCES = {"float32": 5e-3, "bfloat16": 5e-2, "float16": 2e-2}
 _NUM_CLASSES, _NUM_STEPS, _SIDE = 8, 4, 56
 
 Dtype = Literal["float16", "bfloat16"]
@@ -43,21 +40,6 @@ class NotRun(Exception):
 
 class CheckFailed(Exception):
     """A check has found something wrong; the message says what."""
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """What became of a check.
-
-    Attributes:
-        name: what was tried.
-        outcome: "ok", "failed" or "not run".
-        figure: what was measured, or why the check failed or did not run.
-    """
-
-    name: str
-    outcome: Literal["ok", "failed", "not run"]
-    figure: str
 
 
 def no_gpu() -> str | None:
@@ -80,17 +62,17 @@ def check_device(
             nothing runs, and each result says why.
 
     Returns:
-        JSON values: "environment", and "checks", a list of the attributes of `CheckResult`.
+        JSON values: "environment", and "checks", for each its "name", its "outcome" ("ok", "failed" or "not
+        run") and a "figure": what was measured, or why the check failed or did not run.
     """
     reason = no_gpu() if device is None else None
     results = []
     for name, check in CHECKS.items():
-        if reason:
-            results.append(CheckResult(name, "not run", reason))
-            continue
-        progress(name)
-        results.append(_result(name, check, device or paddle.get_device()))
-    return {"environment": environment(), "checks": [asdict(result) for result in results]}
+        if not reason:
+            progress(name)
+        outcome, figure = ("not run", reason) if reason else _result(check, device or paddle.get_device())
+        results.append({"name": name, "outcome": outcome, "figure": figure})
+    return {"environment": environment(), "checks": results}
 
 
 def table(result: Mapping[str, Any]) -> str:
@@ -118,30 +100,30 @@ def environment() -> dict[str, str]:
     return found
 
 
-def _result(name: str, check: Callable[[str], str], device: str) -> CheckResult:
+def _result(check: Callable[[str], str], device: str) -> tuple[str, str]:
     try:
-        return CheckResult(name, "ok", check(device))
+        return "ok", check(device)
     except (NotRun, ProviderError, MissingExtraError) as reason:
-        return CheckResult(name, "not run", str(reason))
+        return "not run", str(reason)
     except Exception as error:  # whatever a device or its driver does is what the table is for
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return CheckResult(name, "failed", f"{type(error).__name__}: {lines[-1] if lines else ''}")
+        return "failed", f"{type(error).__name__}: {lines[-1] if lines else ''}"
 
 
+@dataclass(frozen=True)
 class BatchList:
     """A loader of given batches; each takes `sec` to make."""
 
-    def __init__(self, batches: Sequence[Batch], sec: float = 0.0) -> None:
-        self._batches = batches
-        self._sec = sec
+    batches: Sequence[Batch]
+    sec: float = 0.0
 
     def __len__(self) -> int:
-        return len(self._batches)
+        return len(self.batches)
 
     def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
         """The batches, from `start_batch` on."""
-        for batch in self._batches[start_batch:]:
-            time.sleep(self._sec)
+        for batch in self.batches[start_batch:]:
+            time.sleep(self.sec)
             yield batch
 
     def close(self) -> None:
@@ -180,12 +162,9 @@ def small_trainer(
     """A trainer of a small TSM on the current device; its weights are the same on all devices."""
     device = paddle.get_device()
     backbone = {"name": "ResNetTSM", "depth": 18, "num_seg": 8, "width": width, "data_format": data_format}
-    head = {"name": "TSMHead", "num_classes": _NUM_CLASSES, "in_channels": 8 * width, "drop_ratio": 0.0}
-    section = {
-        "framework": "Recognizer2D",
-        "backbone": backbone,
-        "head": {**head, "data_format": data_format},
-    }
+    head = {"name": "TSMHead", "num_classes": _NUM_CLASSES, "in_channels": 8 * width}
+    head |= {"drop_ratio": 0.0, "data_format": data_format}
+    section = {"framework": "Recognizer2D", "backbone": backbone, "head": head}
     with computing_on("cpu"):
         paddle.seed(0)
         state = {name: value.numpy() for name, value in build_model(section).state_dict().items()}
@@ -200,7 +179,7 @@ def small_trainer(
         Preprocess(layout=model.layout),
         plain_phases(1),
         callbacks,
-        precision=precision,
+        precision=precision or Precision(),
     )
 
 
@@ -216,9 +195,10 @@ def losses_on(
 
 def _within(found: Any, expected: Any, tolerance: float) -> str:
     value = deviation_of(found, expected)
+    told = f"deviates by {value:.1e}, allowed {tolerance:.0e}"
     if not value <= tolerance:  # nor where it is NaN
-        raise CheckFailed(f"deviates by {value:.1e}, allowed {tolerance:.0e}")
-    return f"deviates by {value:.1e}, allowed {tolerance:.0e}"
+        raise CheckFailed(told)
+    return told
 
 
 def _training(dtype: Dtype | None, level: Literal["O1", "O2"] = "O1") -> Callable[[str], str]:

@@ -34,7 +34,7 @@ from paddlevideo_fast.doctor.reading import (
     time_reading,
     time_transport,
 )
-from paddlevideo_fast.doctor.report import WORTH_IT, summary
+from paddlevideo_fast.doctor.report import MIN_SPEEDUP, summary
 from paddlevideo_fast.doctor.timing import (
     StepTimes,
     SyntheticLoader,
@@ -110,7 +110,7 @@ class StepCost:
 
 
 @dataclass(frozen=True)
-class Remedy:
+class Suggestion:
     """A change of the run and its predicted gain.
 
     Attributes:
@@ -129,7 +129,7 @@ class Remedy:
     @property
     def helps(self) -> bool:
         """Whether the gain is known and worth the trouble."""
-        return self.gain is not None and self.gain >= WORTH_IT
+        return self.gain is not None and self.gain >= MIN_SPEEDUP
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
         num_cores=num_cores(),
     )
     run = Run(parts, cost, reading, batch_size)
-    found = sorted(remedies(run, progress), key=lambda remedy: -(remedy.gain or 0.0))
+    found = sorted(suggestions(run, progress), key=lambda suggestion: -(suggestion.gain or 0.0))
     sent_sec = cost.transport_sec if cost.num_workers else 0.0
     result: dict[str, Any] = {
         "config": cfg.path,
@@ -219,7 +219,7 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
         },
         "augment_sec": _times(clips_a_step, reading.augment_steps),
         "model": {**asdict(cost), "step_sec": cost.step_sec},
-        "remedies": [{**asdict(remedy), "helps": remedy.helps} for remedy in found],
+        "remedies": [{**asdict(suggestion), "helps": suggestion.helps} for suggestion in found],
     }
     result["limit"] = limit(result)
     result["summary"] = summary(result)
@@ -264,7 +264,7 @@ def limit(result: Mapping[str, Any]) -> dict[str, Any]:
     return {"part": part, "stage": stage, "share": stages[stage] / sum(stages.values())}
 
 
-def remedies(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
+def suggestions(run: Run, progress: Callable[[str], None]) -> Iterator[Suggestion]:
     """The changes that apply to the run. A change that could not gain a tenth even at best is not tried.
 
     Args:
@@ -275,33 +275,33 @@ def remedies(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
     best = cost.best_num_workers()
     if best > cost.num_workers:
         how = f"-o DATASET.num_workers={best}"
-        yield Remedy("more workers", cost.gain(num_workers=best), "model", how)
+        yield Suggestion("more workers", cost.gain(num_workers=best), "model", how)
     clips_a_step = cost.read_sec / run.reading.total_sec
     source_sec = clips_a_step * run.reading.source_sec
-    if cost.gain(read_sec=cost.read_sec - source_sec) >= WORTH_IT:
+    if cost.gain(read_sec=cost.read_sec - source_sec) >= MIN_SPEEDUP:
         yield from _cheaper_forms(run, source_sec, progress)
     augment_sec = clips_a_step * run.reading.stages["augment"]
     if augment_sec:
         worst = max(run.reading.augment_steps, key=lambda name: run.reading.augment_steps[name])
         gain = cost.gain(read_sec=cost.read_sec - augment_sec)
         how = f"leave transforms that change pixels out, {worst} first, or lower its probability"
-        yield Remedy("fewer transforms", gain, "model", how)
-    if cost.gain(train_sec=0.0, train_cpu_sec=0.0) >= WORTH_IT:
+        yield Suggestion("fewer transforms", gain, "model", how)
+    if cost.gain(train_sec=0.0, train_cpu_sec=0.0) >= MIN_SPEEDUP:
         yield from _faster_training(run, progress)
 
 
 def _tried(
     name: str, how: str, measure: Callable[[], float], errors: type[Exception] = PaddleVideoFastError
-) -> Remedy:
+) -> Suggestion:
     """A change with the gain that `measure` returns; the gain is unknown where one of `errors` stops it."""
     try:
-        return Remedy(name, measure(), "measured", how)
+        return Suggestion(name, measure(), "measured", how)
     except errors as error:
         cause = (str(error).strip() or repr(error)).splitlines()[0]
-        return Remedy(name, None, f"unknown: {cause}", how)
+        return Suggestion(name, None, f"unknown: {cause}", how)
 
 
-def _cheaper_forms(run: Run, source_sec: float, progress: Callable[[str], None]) -> Iterator[Remedy]:
+def _cheaper_forms(run: Run, source_sec: float, progress: Callable[[str], None]) -> Iterator[Suggestion]:
     for form in other_forms(run.dataset, run.batch_size):
         progress(f"trying {form.name} on a few of the clips")
 
@@ -311,10 +311,10 @@ def _cheaper_forms(run: Run, source_sec: float, progress: Callable[[str], None])
 
         yield _tried(form.name, form.how, gain)
     if paddle.get_device() != "cpu" and isinstance(run.dataset.decoder, VideoDecoder):
-        yield Remedy("DALI", None, "unknown: decoding on the GPU was not tried", "--train_dali")
+        yield Suggestion("DALI", None, "unknown: decoding on the GPU was not tried", "--train_dali")
 
 
-def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
+def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Suggestion]:
     shape = run.reading.clip_shape
     side = shape[1] * 3 // 4
     smaller = (shape[0], side, shape[2] * 3 // 4, 3)
@@ -335,7 +335,7 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
     if isinstance(run.parts.model, Recognizer3D) and not run.parts.spec.run.multigrid:
         progress("trying the shapes of multigrid")
         yield _multigrid(run)
-    yield Remedy(
+    yield Suggestion(
         "smaller network", None, "unknown: it depends on the network", "less depth or width in MODEL.backbone"
     )
 
@@ -350,7 +350,7 @@ def _gain_of_training(run: Run, factor: int, size: Sequence[int], precision: Pre
     return factor * run.cost.scaled(times.step_sec / base.step_sec, factor)
 
 
-def _multigrid(run: Run) -> Remedy:
+def _multigrid(run: Run) -> Suggestion:
     """The schedule of the MULTIGRID section; without one, the short cycle alone, which needs nothing else."""
     cfg = run.parts.spec.config
     section, how = cfg.get("MULTIGRID"), "--multigrid"
@@ -370,7 +370,7 @@ def _multigrid(run: Run) -> Remedy:
     return _tried("multigrid", f"{how}; may cost accuracy, see docs/en/multigrid.md", gain)
 
 
-def _other_variables(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
+def _other_variables(run: Run, progress: Callable[[str], None]) -> Iterator[Suggestion]:
     """The toolkit's own choices for MKL and for memory, where the environment has others."""
     listed = best_mkl_path()
     path = listed or best_mkl_path(is_listed=False)

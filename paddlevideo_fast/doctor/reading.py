@@ -203,12 +203,15 @@ def other_forms(dataset: ClipDataset, batch_size: int) -> list[Form]:
     if isinstance(dataset, PackedFrameDataset):
         return forms
     if getattr(decode, "backend", "pyav") in ("cv2", "decord"):
-        forms.append(Form("another decoder", "backend: pyav under PIPELINE.train.decode", _with_pyav))
+        with_pyav = partial(_in_place, decoder=VideoDecoder("pyav"))
+        forms.append(Form("another decoder", "backend: pyav under PIPELINE.train.decode", with_pyav))
     if isinstance(decode, VideoDecoder):
         several = [count for count in (4, 2) if count > dataset.clips_per_video and not batch_size % count]
         for count in several[:1]:
             how = f"-o DATASET.train.clips_per_video={count}; a step sees fewer different videos"
-            forms.append(Form(f"{count} clips from one decode", how, partial(_several_clips, count)))
+            forms.append(
+                Form(f"{count} clips from one decode", how, partial(_in_place, clips_per_video=count))
+            )
         how = f"paddlevideo-fast data prepare --preset {_preset(dataset)}"
         forms.append(Form("prepared videos", how, _prepared))
     if isinstance(decode, (VideoDecoder, FrameDecoder)):
@@ -262,14 +265,19 @@ def _few_clips(dataset: ClipDataset) -> ClipDataset:
             kept.append(dataset.records[number])
     if not kept:
         raise TrialError("the clips are too long to convert one now; see --estimate of the tool")
-    return _with_records(dataset, kept)
+    return _changed(dataset, records=kept)
 
 
-def _with_records(dataset: ClipDataset, records: Sequence[VideoRecord]) -> ClipDataset:
-    """A copy with other records."""
+def _changed(dataset: ClipDataset, **attributes: Any) -> ClipDataset:
+    """A copy with other values of some attributes."""
     other = copy.copy(dataset)
-    other.records = list(records)
+    vars(other).update(attributes)
     return other
+
+
+def _in_place(few: ClipDataset, folder: Path, **attributes: Any) -> ClipDataset:
+    """Other ways to read the same files."""
+    return _changed(few, **attributes)
 
 
 def _preset(dataset: ClipDataset) -> str:
@@ -278,25 +286,13 @@ def _preset(dataset: ClipDataset) -> str:
     return "dense" if len(indices) > 1 and np.median(np.abs(np.diff(indices))) <= 4 else "sparse"
 
 
-def _several_clips(count: int, few: ClipDataset, folder: Path) -> ClipDataset:
-    other = _with_records(few, few.records)
-    other.clips_per_video = count
-    return other
-
-
-def _with_pyav(few: ClipDataset, folder: Path) -> ClipDataset:
-    other = _with_records(few, few.records)
-    other.decoder = VideoDecoder("pyav")
-    return other
-
-
 def _prepared(few: ClipDataset, folder: Path) -> ClipDataset:
     settings = Settings(_preset(few), _SHORT_SIDE_PX)
     kept = []
     for number, record in enumerate(few.records):
         if not Task(record.path, str(folder), f"{number}.mp4", settings).do().cause:
             kept.append(replace(record, path=str(folder / f"{number}.mp4")))
-    return _with_records(few, kept)
+    return _changed(few, records=kept)
 
 
 def _packed(few: ClipDataset, folder: Path) -> ClipDataset:

@@ -7,7 +7,7 @@ from typing import Any
 
 from paddlevideo_fast.report import picture
 
-WORTH_IT = 1.1  # a gain from which on a change is named
+MIN_SPEEDUP = 1.1  # a gain from which on a change is named
 _TOLD_SHARE = 0.02  # of a step: a smaller difference between two timings says nothing
 _STAGE_WORDS = {
     "open": "opening files",
@@ -45,9 +45,11 @@ def summary(result: Mapping[str, Any]) -> str:
             "come slowly the first time, or short epochs that start again."
         )
     helping = [
-        f"{remedy['name']} ({remedy['gain']:.1f}×)" for remedy in result["remedies"] if remedy["helps"]
+        f"{suggestion['name']} ({suggestion['gain']:.1f}×)"
+        for suggestion in result["remedies"]
+        if suggestion["helps"]
     ]
-    unknown = [remedy["name"] for remedy in result["remedies"] if remedy["gain"] is None]
+    unknown = [suggestion["name"] for suggestion in result["remedies"] if suggestion["gain"] is None]
     sentences.append(
         f"What would help, with the predicted gain of each alone: {', '.join(helping)}."
         if helping
@@ -82,10 +84,10 @@ def report(result: Mapping[str, Any]) -> str:
         if part == "reading":
             lines += [f"    {name:<24}{sec * 1e3:>12.1f}" for name, sec in result["augment_sec"].items()]
     lines += ["", textwrap.fill(_sums(result), 100), "", f"{'change':<28}{'predicted':>12}"]
-    for remedy in result["remedies"]:
-        gain = "unknown" if remedy["gain"] is None else f"{remedy['gain']:.2f}×"
-        lines.append(f"{remedy['name']:<28}{gain:>12}  {remedy['how']}")
-        lines += [] if remedy["gain"] else [f"{'':<42}({remedy['basis'][:150]})"]
+    for suggestion in result["remedies"]:
+        gain = "unknown" if suggestion["gain"] is None else f"{suggestion['gain']:.2f}×"
+        lines.append(f"{suggestion['name']:<28}{gain:>12}  {suggestion['how']}")
+        lines += [] if suggestion["gain"] else [f"{'':<42}({suggestion['basis'][:150]})"]
     return "\n".join([*lines, "", textwrap.fill(result["summary"], 100)])
 
 
@@ -134,9 +136,9 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
 
 # Color, label and range of the predicted gains.
 _GAINS: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
-    ("C2", "gains a tenth or more", lambda gain: gain >= WORTH_IT),
-    ("0.6", "about the same", lambda gain: 1 / WORTH_IT < gain < WORTH_IT),
-    ("C3", "loses a tenth or more", lambda gain: gain <= 1 / WORTH_IT),
+    ("C2", "gains a tenth or more", lambda gain: gain >= MIN_SPEEDUP),
+    ("0.6", "about the same", lambda gain: 1 / MIN_SPEEDUP < gain < MIN_SPEEDUP),
+    ("C3", "loses a tenth or more", lambda gain: gain <= 1 / MIN_SPEEDUP),
 )
 
 

@@ -295,11 +295,9 @@ def _clip_shape(loader: ClipLoader) -> Sequence[int]:
     raise BadSampleShareError(f"no clip of {loader.dataset.file_path} decodes; {path}: {cause}")
 
 
-def time_training_stages(
-    parts: TrainingSetup, loader: SyntheticLoader, num_steps: int, budget_sec: float = 10.0
-) -> dict[str, float]:
+def time_training_stages(parts: TrainingSetup, loader: SyntheticLoader, num_steps: int) -> dict[str, float]:
     """Seconds of a training step by stage (`STAGES`); on a GPU a stage ends when the device is done."""
-    timer = _StepTimer(num_steps, 1, budget_sec)
+    timer = _StepTimer(num_steps, 1, budget_sec=10.0)
     trainer = _trainer(parts, loader, timer)
     with Stopwatch() as watch:
         watch.wrap(trainer, "preprocess", "normalise")

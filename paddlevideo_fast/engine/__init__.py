@@ -1,10 +1,10 @@
 """Training and evaluation."""
 
-from paddlevideo_fast.engine.background import BackgroundStore
-from paddlevideo_fast.engine.checkpoint import CheckpointStore, ReadOnlyStore, Snapshot, load_checkpoint
+from paddlevideo_fast.engine.checkpoint import Snapshot, load_checkpoint
 from paddlevideo_fast.engine.distribution import Distribution, FleetDistribution
 from paddlevideo_fast.engine.evaluator import Evaluator, evaluate
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
+from paddlevideo_fast.engine.output import BackgroundStore, CheckpointStore, ReadOnlyStore
 from paddlevideo_fast.engine.precise_bn import population_statistics
 from paddlevideo_fast.engine.precision import MixedPrecision, Precision, RoundedPrecision
 from paddlevideo_fast.engine.state import TrainerState

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: complete, atomic, and under PaddleVideo's names.
+"""What a checkpoint holds, and its files: complete, atomic, and under PaddleVideo's names.
 
 A checkpoint called P is
 
@@ -19,13 +19,10 @@ import contextlib
 import copy
 import ctypes
 import json
-import os
 import pickle
 import re
 import shlex
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,17 +32,8 @@ import paddle
 from paddle.base.layer_helper import LayerHelper
 
 from paddlevideo_fast.device import HostCopy
-from paddlevideo_fast.errors import CheckpointError, UnsavedError, WeightError
-from paddlevideo_fast.io.files import (
-    atomic_write,
-    atomic_write_all,
-    fingerprint,
-    read_text,
-    sweep,
-    working_folder,
-)
-from paddlevideo_fast.io.sync import Mirror
-from paddlevideo_fast.io.urls import is_url, join
+from paddlevideo_fast.errors import CheckpointError, WeightError
+from paddlevideo_fast.io.files import atomic_write, atomic_write_all, fingerprint, read_text
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.weights import read_weights
 
@@ -56,9 +44,8 @@ Buffers = dict[Any, Any]  # arrays in host memory by name, dtype and shape, or s
 
 _FORMAT = 1
 _NAMES = "StructuredToParameterName@@"  # of Paddle's files: the name of each tensor
-_ENDINGS = (".pdparams", ".pdopt", ".pdstates")
+ENDINGS = (".pdparams", ".pdopt", ".pdstates")
 _MAX_MARK_BYTES = 2**26
-_LONGEST_BYTES = 255 - len("_step_00000000.pdparams")
 
 
 @dataclass
@@ -90,211 +77,6 @@ class Snapshot:
         return Snapshot(weights, optimizer, tensors, copy.deepcopy(self.state))
 
 
-class CheckpointStore:
-    """The checkpoints of one run.
-
-    Args:
-        folder: the run's output folder; a URL has a local one, which goes into the store with each save.
-        name: the model's name, with which the names of the files start.
-
-    Attributes:
-        folder: the local folder.
-        name: as given.
-        mirror: of a URL; None for a folder.
-
-    Raises:
-        CheckpointError: the name cannot be part of a file name.
-    """
-
-    def __init__(self, folder: str | Path, name: str) -> None:
-        if "/" in name:
-            raise CheckpointError(f"model_name '{name}' holds a '/', but files are named after it")
-        if len(os.fsencode(name)) > _LONGEST_BYTES:
-            raise CheckpointError(
-                f"model_name is {len(os.fsencode(name))} bytes long, but files are named after it: take at "
-                f"most {_LONGEST_BYTES}"
-            )
-        self.mirror = Mirror(str(folder)) if is_url(str(folder)) else None
-        self.folder = working_folder(folder)
-        self.name = name
-        self._mark = re.compile(re.escape(name) + r"_(epoch|step)_\d+\.json")
-
-    def prepare(self) -> None:
-        """Makes the folder, and removes temporary files of processes that died while they saved.
-
-        Of a run in a store, all but the weights is fetched.
-
-        Raises:
-            CheckpointError: the folder cannot be made or written to.
-            PaddleVideoFastError: the store does not answer, or refuses.
-        """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            sweep(self.folder)
-            with tempfile.TemporaryFile(dir=self.folder):
-                pass
-        except OSError as exc:
-            raise CheckpointError(
-                f"output folder '{self.folder}' cannot be written: {exc.strerror or exc}; "
-                "choose another with -o output_dir=..."
-            ) from exc
-        if self.mirror is not None:
-            self.fetch_marks()
-            self.mirror.try_writing()
-
-    def fetch_marks(self) -> None:
-        """Fetches what a store has of a run, but for weights; does nothing for a folder."""
-        if self.mirror is not None:
-            self.mirror.fetch(skip=_ENDINGS)
-
-    def fetch(self, prefix: str) -> None:
-        """Fetches the files of a checkpoint, and the best weights; does nothing for a folder."""
-        if self.mirror is not None and Path(prefix).parent == self.folder:
-            stem = Path(prefix).name
-            best = f"{self.name}_best.pdparams"
-            self.mirror.fetch([best, *(f"{stem}{ending}" for ending in (*_ENDINGS, ".json"))])
-
-    def address(self, path: Path) -> str:
-        """Where a file of the folder is for others: its path, or its URL."""
-        return str(path) if self.mirror is None else join(self.mirror.url, str(path.relative_to(self.folder)))
-
-    def upload(self) -> None:
-        """Puts what has changed in the folder of a URL into the store.
-
-        A log or curve that the store does not take is a warning; the next upload tries again.
-
-        Raises:
-            PaddleVideoFastError: the store does not take a checkpoint.
-        """
-        if self.mirror is not None:
-            self.mirror.push(required=(*_ENDINGS, ".json"))
-
-    def discard(self, paths: Iterable[Path]) -> None:
-        """Lets the next upload remove files from the store of a URL that the run removed from its folder."""
-        if self.mirror is not None:
-            self.mirror.discard([str(path.relative_to(self.folder)) for path in paths])
-
-    def prefix(self, tag: str) -> Path:
-        """Path without ending of the checkpoint `tag`, such as "epoch_00003"."""
-        return self.folder / f"{self.name}_{tag}"
-
-    def save(self, tag: str, snapshot: Snapshot) -> str:
-        """Writes a checkpoint and returns its prefix.
-
-        Raises:
-            UnsavedError: a file cannot be written (disk full, say); earlier checkpoints are whole. The
-                checkpoint is then beside the folder or in a temporary folder, where there is room for it.
-        """
-        self._put("checkpoint", snapshot, lambda copied: self._save(tag, copied))
-        return str(self.prefix(tag))
-
-    def _put(self, kind: str, snapshot: Snapshot, write: Callable[[Snapshot], None]) -> None:
-        """Writes a copy in host memory, which may use buffers of earlier saves of this kind."""
-        write(snapshot.on_host())
-
-    def _save(self, tag: str, snapshot: Snapshot) -> None:
-        prefix = self.prefix(tag)
-        try:
-            _write(prefix, snapshot)
-        except OSError as exc:
-            problem = f"checkpoint '{prefix}' cannot be written: {exc.strerror or exc}; "
-            elsewhere = self._save_elsewhere(tag, snapshot)
-            if elsewhere is None:
-                problem += f"earlier checkpoints in '{self.folder}' are whole. Make room and go on with "
-                raise UnsavedError(problem + "-o resume=auto") from exc
-            problem += f"it is '{elsewhere}' instead. Mend the folder and go on with "
-            raise UnsavedError(problem + f"-o resume={shlex.quote(str(elsewhere))}") from exc
-        self.upload()
-
-    def _save_elsewhere(self, tag: str, snapshot: Snapshot) -> Path | None:
-        """The prefix of a checkpoint outside the folder; None where it cannot be written either."""
-        place = self.folder.absolute()
-        for parent in (place.parent, None):
-            try:
-                folder = Path(tempfile.mkdtemp(prefix=f"{place.name}-saved-", dir=parent))
-            except OSError:
-                continue
-            try:
-                _write(folder / f"{self.name}_{tag}", snapshot)
-                return folder / f"{self.name}_{tag}"
-            except OSError:
-                shutil.rmtree(folder, ignore_errors=True)
-        return None
-
-    def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
-        """Writes the weights alone, which is all that testing and export need of the best epoch."""
-        self._put(tag, Snapshot(dict(weights)), lambda copied: self._save_weights(tag, copied))
-
-    def _save_weights(self, tag: str, snapshot: Snapshot) -> None:
-        path = _with_ending(self.prefix(tag), ".pdparams")
-        with writing(path), atomic_write(path) as partial:
-            _dump(snapshot.weights, partial)
-        self.upload()
-
-    def check(self) -> None:
-        """Raises the error of a save that has failed since the last call; does not wait."""
-
-    def wait(self) -> None:
-        """Waits until all that was saved is on the disk.
-
-        Raises:
-            UnsavedError, CheckpointError: a save failed.
-        """
-
-    def close(self) -> None:
-        """Like `wait`; an error is logged."""
-
-    def complete(self) -> list[tuple[int, int, str]]:
-        """(step, epoch, prefix) of the checkpoints that have their mark, oldest first.
-
-        At the same step, a checkpoint after the evaluation of an epoch is newer than one before it.
-        """
-        found = []
-        for path in self.folder.iterdir() if self.folder.is_dir() else ():
-            record = _read_mark(path) if self._mark.fullmatch(path.name) else None
-            if record is not None:
-                position = record["trainer"]["step"], record["trainer"]["epoch"]
-                found.append((*position, str(path)[: -len(".json")]))
-        return sorted(found)
-
-    def latest(self) -> str | None:
-        """Prefix of the newest complete checkpoint."""
-        found = self.complete()
-        return found[-1][-1] if found else None
-
-    def remove_all_but(self, num_kept: int) -> None:
-        """Removes all checkpoints but the `num_kept` newest; what cannot be removed stays, with a warning."""
-        for *_, old in self.complete()[:-num_kept]:
-            try:
-                for path in self.files(old):
-                    path.unlink(missing_ok=True)
-            except OSError as error:
-                logger.warning("'%s' cannot be removed: %s", old, error.strerror or error)
-            else:
-                self.discard(Path(old + ending) for ending in (".json", *_ENDINGS))
-
-    def files(self, prefix: str) -> list[Path]:
-        """The existing files of a checkpoint, its mark first."""
-        paths = [Path(prefix + ending) for ending in (".json", ".pdstates", ".pdopt", ".pdparams")]
-        return [path for path in paths if path.exists()]
-
-
-class ReadOnlyStore(CheckpointStore):
-    """The checkpoints of a run on a rank that only reads them: rank 0 writes."""
-
-    def prepare(self) -> None:
-        """Rank 0 does it."""
-
-    def upload(self) -> None:
-        """Rank 0 does it."""
-
-    def _put(self, kind: str, snapshot: Snapshot, write: Callable[[Snapshot], None]) -> None:
-        """Rank 0 does it."""
-
-    def remove_all_but(self, num_kept: int) -> None:
-        """Rank 0 does it."""
-
-
 def load_checkpoint(prefix: str) -> Snapshot:
     """Reads and verifies a checkpoint.
 
@@ -311,7 +93,7 @@ def load_checkpoint(prefix: str) -> Snapshot:
         raise CheckpointError(f"no checkpoint '{prefix}': there is no file '{prefix}.pdparams'")
     record: dict[str, Any] = {}
     if Path(prefix + ".json").exists():
-        found = _read_mark(Path(prefix + ".json"))
+        found = read_mark(Path(prefix + ".json"))
         if found is None:
             raise CheckpointError(
                 f"'{prefix}.json' cannot be read or lacks a part; choose another checkpoint with -o resume="
@@ -386,7 +168,7 @@ def restore_optimizer(optimizer: Any, model: Any, state: Mapping[str, Any]) -> N
     optimizer.set_state_dict({key: paddle.to_tensor(value) for key, value in known.items()})
 
 
-def settle_state(optimizer: Any) -> None:
+def apply_restored_state(optimizer: Any) -> None:
     """Gives the parameters the state that `restore_optimizer` has put ready for their first step.
 
     Until all of it is taken, Paddle refuses a parameter without one, such as one that was frozen until now.
@@ -441,10 +223,22 @@ def _dump(payload: Payload, path: Path) -> None:
         pickle.dump(payload, file, protocol=4)
 
 
-def _write(prefix: Path, snapshot: Snapshot) -> None:
+def write_weights(prefix: Path, weights: Payload) -> None:
+    """Writes weights alone.
+
+    Raises:
+        CheckpointError: the file cannot be written.
+    """
+    path = Path(f"{prefix}.pdparams")
+    with writing(path), atomic_write(path) as partial:
+        _dump(weights, partial)
+
+
+def write_checkpoint(prefix: Path, snapshot: Snapshot) -> None:
+    """Writes the files of a checkpoint; an `OSError` leaves the earlier files of this name, or none."""
     values = (snapshot.weights, snapshot.optimizer, snapshot.tensors)
-    payloads = {ending: one for ending, one in zip(_ENDINGS, values) if one or ending != ".pdstates"}
-    with atomic_write_all(*(_with_ending(prefix, ending) for ending in (*payloads, ".json"))) as partials:
+    payloads = {ending: one for ending, one in zip(ENDINGS, values) if one or ending != ".pdstates"}
+    with atomic_write_all(*(Path(f"{prefix}{ending}") for ending in (*payloads, ".json"))) as partials:
         files = {}
         for (ending, payload), partial in zip(payloads.items(), partials):
             _dump(payload, partial)
@@ -453,11 +247,8 @@ def _write(prefix: Path, snapshot: Snapshot) -> None:
         partials[-1].write_text(json.dumps(mark, indent=1), encoding="utf-8")
 
 
-def _with_ending(prefix: Path, ending: str) -> Path:
-    return prefix.with_name(prefix.name + ending)
-
-
-def _read_mark(path: Path) -> dict[str, Any] | None:
+def read_mark(path: Path) -> dict[str, Any] | None:
+    """The content of a checkpoint's JSON file; None where it is not complete."""
     try:
         record = json.loads(read_text(path, _MAX_MARK_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -468,7 +259,7 @@ def _read_mark(path: Path) -> dict[str, Any] | None:
     counts = {"step": None, "epoch": None, "step_in_epoch": 0, **record["trainer"]}
     right = (
         record.get("format") == _FORMAT
-        and {".pdparams", ".pdopt"} <= set(record["files"]) <= set(_ENDINGS)
+        and {".pdparams", ".pdopt"} <= set(record["files"]) <= set(ENDINGS)
         and all(_is_count(counts[key]) for key in ("step", "epoch", "step_in_epoch"))
     )
     return record if right else None

@@ -23,8 +23,8 @@ from paddle.optimizer import Optimizer
 from paddle.regularizer import WeightDecayRegularizer
 
 from paddlevideo_fast.config.settings import DistributedSettings
+from paddlevideo_fast.engine.failure_detector import FailureDetector
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
-from paddlevideo_fast.engine.lifeline import FailureDetector
 from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
 from paddlevideo_fast.machine import gpu_number
 
@@ -135,7 +135,7 @@ class Distribution:
         """Whether all ranks raise this error here, so that what follows may wait for other ranks."""
         return True
 
-    def neighbours(self, num_ranks: int) -> RankGroup | None:
+    def rank_group(self, num_ranks: int) -> RankGroup | None:
         """The group of `num_ranks` consecutive ranks that this rank belongs to; all ranks must call it.
 
         Args:
@@ -149,7 +149,7 @@ class Distribution:
     def barrier(self) -> None:
         """Waits for all ranks."""
 
-    def lifeline(self) -> AbstractContextManager[Any]:
+    def failure_detector(self) -> AbstractContextManager[Any]:
         """Context in which all ranks end when one of them fails or dies; see `FailureDetector`."""
         return contextlib.nullcontext()
 
@@ -178,7 +178,7 @@ class FleetDistribution(Distribution):
             _start_sharding(self.settings.sharding_degree, self.world_size)
         else:
             dist.init_parallel_env()
-        self._neighbours: dict[int, RankGroup | None] = {1: None}
+        self._rank_groups: dict[int, RankGroup | None] = {1: None}
         self._shared_error: Exception | None = None
         self._frozen_at_start: list[bool] = []
 
@@ -252,15 +252,15 @@ class FleetDistribution(Distribution):
     def is_shared(self, error: Exception) -> bool:
         return error is self._shared_error
 
-    def neighbours(self, num_ranks: int) -> RankGroup | None:
-        if num_ranks not in self._neighbours:
-            self._neighbours[num_ranks] = RankGroup(self.rank, self.world_size, num_ranks)
-        return self._neighbours[num_ranks]
+    def rank_group(self, num_ranks: int) -> RankGroup | None:
+        if num_ranks not in self._rank_groups:
+            self._rank_groups[num_ranks] = RankGroup(self.rank, self.world_size, num_ranks)
+        return self._rank_groups[num_ranks]
 
     def barrier(self) -> None:
         dist.barrier()
 
-    def lifeline(self) -> AbstractContextManager[Any]:
+    def failure_detector(self) -> AbstractContextManager[Any]:
         return FailureDetector(self.rank, self.gather, orderly=(TrainingInterrupted,))
 
 

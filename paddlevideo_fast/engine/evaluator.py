@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling.losses import loss_of_each
 
 
+@dataclass(eq=False)
 class Evaluator:
     """Runs models over one set of data, in eval mode and without gradients.
 
@@ -36,23 +38,13 @@ class Evaluator:
         show_progress: draws a bar; for a terminal.
     """
 
-    def __init__(
-        self,
-        loader: BatchLoader,
-        preprocess: Preprocess,
-        precision: Precision | None = None,
-        distribution: Distribution | None = None,
-        on_incidents: Callable[[list[DecodeFailure]], None] | None = None,
-        max_batches: int | None = None,
-        show_progress: bool = False,
-    ) -> None:
-        self.loader = loader
-        self.preprocess = preprocess
-        self.precision = precision or Precision()
-        self.distribution = distribution or Distribution()
-        self.on_incidents = on_incidents or (lambda incidents: None)
-        self.max_batches = max_batches
-        self.show_progress = show_progress
+    loader: BatchLoader
+    preprocess: Preprocess
+    precision: Precision = field(default_factory=Precision)
+    distribution: Distribution = field(default_factory=Distribution)
+    on_incidents: Callable[[list[DecodeFailure]], None] | None = None
+    max_batches: int | None = None
+    show_progress: bool = False
 
     def run(
         self, model: VideoModel, metric: VideoMetric, check_stop: Callable[[], None] | None = None
@@ -148,8 +140,7 @@ class Evaluator:
             if check_stop is not None:
                 check_stop()
             incidents += batch.incidents
-            if batch.incidents:
-                self.on_incidents(batch.incidents)
+            self._note(batch.incidents)
             if len(batch):
                 clips, _ = device_inputs(batch)
                 visit(batch, self.precision.forward(model, self.preprocess(clips)))
@@ -164,8 +155,12 @@ class Evaluator:
 
     def _hear_of_others(self, by_rank: list[list[DecodeFailure]]) -> None:
         for rank, incidents in enumerate(by_rank):
-            if incidents and rank != self.distribution.rank:
-                self.on_incidents(incidents)
+            if rank != self.distribution.rank:
+                self._note(incidents)
+
+    def _note(self, incidents: list[DecodeFailure]) -> None:
+        if incidents and self.on_incidents is not None:
+            self.on_incidents(incidents)
 
 
 def evaluate(
@@ -188,7 +183,6 @@ def evaluate(
         max_iters: stops after so many batches, for trials.
         precision: as the `Trainer`'s.
     """
-    evaluator = Evaluator(
-        loader, preprocess, precision=precision, on_incidents=on_incidents, max_batches=max_iters
-    )
+    evaluator = Evaluator(loader, preprocess, precision or Precision())
+    evaluator.on_incidents, evaluator.max_batches = on_incidents, max_iters
     return evaluator.run(model, metric)

@@ -1,16 +1,58 @@
-"""What only shows never ends a run: trackers, pictures, pages and counts fail with one warning."""
+"""Calls hooks of callbacks, sinks and trackers: what only shows never ends a run, and all are closed.
+
+Trackers, pictures, pages and counts only show. Their first error is one warning.
+"""
 
 import contextlib
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger
 
 logger = get_logger(__name__)
 
-Shown = TypeVar("Shown")
+
+class Hooked:
+    """The base of callbacks and sinks.
+
+    Attributes:
+        only_shows: training does not need it. The first error of its hooks is one warning, and the run goes
+            on without it.
+        has_failed: whether it had that error.
+    """
+
+    only_shows = False
+    has_failed = False
+
+
+def call_hook(targets: Iterable[Hooked], hook: str, *args: Any) -> None:
+    """Calls a method of each callback or sink, in their order; see `Hooked`.
+
+    The first error of a target that only shows is one warning, and from then on it is only closed. One error
+    gets through, because it comes before training begins and a user can put it right: a
+    `PaddleVideoFastError` of `open`, such as a package that is not installed. All are closed, also where some
+    cannot be: their errors are logged, and the first one is raised at the end.
+    """
+    not_closed: list[Exception] = []
+    for target in targets:
+        if target.has_failed and hook != "close":
+            continue
+        try:
+            getattr(target, hook)(*args)
+        except Exception as error:
+            name = type(target).__name__
+            if target.only_shows and not (hook == "open" and isinstance(error, PaddleVideoFastError)):
+                if not target.has_failed:
+                    _warn(name, error)
+                target.has_failed = True
+            elif hook == "close":
+                logger.error("cannot be closed: %s: %s: %s", name, type(error).__name__, error)
+                not_closed.append(error)
+            else:
+                raise
+    if not_closed:
+        raise not_closed[0]
 
 
 @contextlib.contextmanager
@@ -24,43 +66,6 @@ def only_shown(what: str) -> Iterator[None]:
         yield
     except Exception as error:
         _warn(what, error)
-
-
-def guarded(shown: Shown) -> Shown:
-    """The same object behind a guard: its first error is one warning, and later calls do nothing.
-
-    `close` is always called. One error gets through, because it comes before training begins and a user can
-    put it right: a `PaddleVideoFastError` of `open`, such as a package that is not installed.
-
-    Args:
-        shown: a sink, or a callback with `only_shows`. A guarded object comes back as it is.
-    """
-    return shown if isinstance(shown, _Guarded) else cast(Shown, _Guarded(shown))
-
-
-class _Guarded:
-    _shown: Any = None
-
-    def __init__(self, shown: Any) -> None:
-        self._shown = shown
-        self._given_up = False
-
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._shown, name)
-        return partial(self._call, name, attribute) if callable(attribute) else attribute
-
-    def _call(self, name: str, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        if self._given_up and name != "close":
-            return None
-        try:
-            return method(*args, **options)
-        except Exception as error:
-            if name == "open" and isinstance(error, PaddleVideoFastError):
-                raise
-            if not self._given_up:
-                _warn(type(self._shown).__name__, error)
-            self._given_up = True
-            return None
 
 
 def _warn(what: str, error: Exception) -> None:

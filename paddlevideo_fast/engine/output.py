@@ -1,21 +1,43 @@
-"""The output folder: where a run goes on from, and how earlier runs make room; nothing is overwritten."""
+"""The output folder of a run: its checkpoints, where a run goes on from, and how earlier runs make room.
+
+Nothing is overwritten.
+"""
+
+from __future__ import annotations
 
 import contextlib
+import os
 import re
+import shlex
 import shutil
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from paddlevideo_fast.engine.checkpoint import CheckpointStore, Snapshot, load_checkpoint, writing
+from paddlevideo_fast.engine.checkpoint import (
+    ENDINGS,
+    Buffers,
+    Snapshot,
+    load_checkpoint,
+    read_mark,
+    write_checkpoint,
+    write_weights,
+    writing,
+)
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.state import TrainerState
-from paddlevideo_fast.errors import CheckpointError
+from paddlevideo_fast.errors import CheckpointError, PaddleVideoFastError, UnsavedError
+from paddlevideo_fast.io.files import sweep, working_folder
 from paddlevideo_fast.io.stores import exists
-from paddlevideo_fast.io.urls import is_url
+from paddlevideo_fast.io.sync import Mirror
+from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.log import get_logger
 
 logger = get_logger(__name__)
 
+_LONGEST_BYTES = 255 - len("_step_00000000.pdparams")
 _TRACKED = ("tensorboard", "wandb", "trackers.json")  # what trackers cannot take back
 _RUN_FILES = (
     *("metrics.jsonl", "train.log", "config.yaml", "class_names.txt", "bad_samples.txt"),
@@ -23,122 +45,368 @@ _RUN_FILES = (
 )
 
 
-def checkpoint_to_resume(
-    store: CheckpointStore, resume: str | None, resume_epoch: int | None, distribution: Distribution
-) -> Snapshot | None:
-    """The checkpoint that a run goes on from; rank 0 chooses it for all ranks.
+class CheckpointStore:
+    """The checkpoints of one run.
 
     Args:
-        store: of the run.
-        resume: "auto" for the newest of the store, a folder for its newest, or a checkpoint.
-        resume_epoch: the store's checkpoint after so many epochs; goes before `resume`.
-        distribution: the ranks.
+        folder: the run's output folder; a URL has a local one, which goes into the store with each save.
+        name: the model's name, with which the names of the files start.
 
-    Returns:
-        None where the run starts anew.
+    Attributes:
+        folder: the local folder.
+        name: as given.
+        mirror: of a URL; None for a folder.
 
     Raises:
-        CheckpointError: the checkpoint is missing or damaged, on any rank.
+        CheckpointError: the name cannot be part of a file name.
     """
-    source = store
-    if resume and is_url(resume):
-        source, resume = _fetched_marks(store, resume)
-    prefix = distribution.gather_from(lambda: _prefix_to_resume(store, resume, resume_epoch))[0]
-    if prefix is None:
+
+    def __init__(self, folder: str | Path, name: str) -> None:
+        if "/" in name:
+            raise CheckpointError(f"model_name '{name}' holds a '/', but files are named after it")
+        if len(os.fsencode(name)) > _LONGEST_BYTES:
+            raise CheckpointError(
+                f"model_name is {len(os.fsencode(name))} bytes long, but files are named after it: take at "
+                f"most {_LONGEST_BYTES}"
+            )
+        self.mirror = Mirror(str(folder)) if is_url(str(folder)) else None
+        self.folder = working_folder(folder)
+        self.name = name
+        self._mark = re.compile(re.escape(name) + r"_(epoch|step)_\d+\.json")
+
+    def prepare(self) -> None:
+        """Makes the folder, and removes temporary files of processes that died while they saved.
+
+        Of a run in a store, all but the weights is fetched.
+
+        Raises:
+            CheckpointError: the folder cannot be made or written to.
+            PaddleVideoFastError: the store does not answer, or refuses.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            sweep(self.folder)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as exc:
+            raise CheckpointError(
+                f"output folder '{self.folder}' cannot be written: {exc.strerror or exc}; "
+                "choose another with -o output_dir=..."
+            ) from exc
+        if self.mirror is not None:
+            self.fetch_marks()
+            self.mirror.try_writing()
+
+    def fetch_marks(self) -> None:
+        """Fetches what a store has of a run, but for weights; does nothing for a folder."""
+        if self.mirror is not None:
+            self.mirror.fetch(skip=ENDINGS)
+
+    def fetch(self, prefix: str) -> None:
+        """Fetches the files of a checkpoint, and the best weights; does nothing for a folder."""
+        if self.mirror is not None and Path(prefix).parent == self.folder:
+            stem = Path(prefix).name
+            best = f"{self.name}_best.pdparams"
+            self.mirror.fetch([best, *(f"{stem}{ending}" for ending in (*ENDINGS, ".json"))])
+
+    def address(self, path: Path) -> str:
+        """Where a file of the folder is for others: its path, or its URL."""
+        return str(path) if self.mirror is None else join(self.mirror.url, str(path.relative_to(self.folder)))
+
+    def upload(self) -> None:
+        """Puts what has changed in the folder of a URL into the store.
+
+        A log or curve that the store does not take is a warning; the next upload tries again.
+
+        Raises:
+            PaddleVideoFastError: the store does not take a checkpoint.
+        """
+        if self.mirror is not None:
+            self.mirror.push(required=(*ENDINGS, ".json"))
+
+    def discard(self, paths: Iterable[Path]) -> None:
+        """Lets the next upload remove files from the store of a URL that the run removed from its folder."""
+        if self.mirror is not None:
+            self.mirror.discard([str(path.relative_to(self.folder)) for path in paths])
+
+    def prefix(self, tag: str) -> Path:
+        """Path without ending of the checkpoint `tag`, such as "epoch_00003"."""
+        return self.folder / f"{self.name}_{tag}"
+
+    def save(self, tag: str, snapshot: Snapshot) -> str:
+        """Writes a checkpoint and returns its prefix.
+
+        Raises:
+            UnsavedError: a file cannot be written (disk full, say); earlier checkpoints are whole. The
+                checkpoint is then beside the folder or in a temporary folder, where there is room for it.
+        """
+        self._put("checkpoint", snapshot, lambda copied: self._save(tag, copied))
+        return str(self.prefix(tag))
+
+    def _put(self, kind: str, snapshot: Snapshot, write: Callable[[Snapshot], None]) -> None:
+        """Writes a copy in host memory, which may use buffers of earlier saves of this kind."""
+        write(snapshot.on_host())
+
+    def _save(self, tag: str, snapshot: Snapshot) -> None:
+        prefix = self.prefix(tag)
+        try:
+            write_checkpoint(prefix, snapshot)
+        except OSError as exc:
+            problem = f"checkpoint '{prefix}' cannot be written: {exc.strerror or exc}; "
+            elsewhere = self._save_elsewhere(tag, snapshot)
+            if elsewhere is None:
+                problem += f"earlier checkpoints in '{self.folder}' are whole. Make room and go on with "
+                raise UnsavedError(problem + "-o resume=auto") from exc
+            problem += f"it is '{elsewhere}' instead. Mend the folder and go on with "
+            raise UnsavedError(problem + f"-o resume={shlex.quote(str(elsewhere))}") from exc
+        self.upload()
+
+    def _save_elsewhere(self, tag: str, snapshot: Snapshot) -> Path | None:
+        """The prefix of a checkpoint outside the folder; None where it cannot be written either."""
+        place = self.folder.absolute()
+        for parent in (place.parent, None):
+            try:
+                folder = Path(tempfile.mkdtemp(prefix=f"{place.name}-saved-", dir=parent))
+            except OSError:
+                continue
+            try:
+                write_checkpoint(folder / f"{self.name}_{tag}", snapshot)
+                return folder / f"{self.name}_{tag}"
+            except OSError:
+                shutil.rmtree(folder, ignore_errors=True)
         return None
-    source.fetch(prefix)
-    return load_checkpoint(prefix)
 
+    def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
+        """Writes the weights alone, which is all that testing and export need of the best epoch."""
+        self._put(tag, Snapshot(dict(weights)), lambda copied: self._save_weights(tag, copied))
 
-def _fetched_marks(store: CheckpointStore, url: str) -> tuple[CheckpointStore, str]:
-    """The store that a URL to resume from belongs to, and the URL's place in its local folder."""
-    folder, name = re.sub(r"\.(pdparams|pdopt|pdstates|json)$", "", url.removesuffix("/")), ""
-    if exists(f"{folder}.pdparams"):
-        folder, _, name = folder.rpartition("/")
-    source = CheckpointStore(folder, store.name)
-    source.fetch_marks()
-    return source, str(source.folder / name)
+    def _save_weights(self, tag: str, snapshot: Snapshot) -> None:
+        write_weights(self.prefix(tag), snapshot.weights)
+        self.upload()
 
+    def check(self) -> None:
+        """Raises the error of a save that has failed since the last call; does not wait."""
 
-def _prefix_to_resume(store: CheckpointStore, resume: str | None, resume_epoch: int | None) -> str | None:
-    if resume_epoch:
-        return str(store.prefix(f"epoch_{resume_epoch:05d}"))
-    if not resume:
-        return None
-    if resume == "auto":
-        latest = store.latest()
+    def wait(self) -> None:
+        """Waits until all that was saved is on the disk.
+
+        Raises:
+            UnsavedError, CheckpointError: a save failed.
+        """
+
+    def close(self) -> None:
+        """Like `wait`; an error is logged."""
+
+    def complete(self) -> list[tuple[int, int, str]]:
+        """(step, epoch, prefix) of the checkpoints that have their mark, oldest first.
+
+        At the same step, a checkpoint after the evaluation of an epoch is newer than one before it.
+        """
+        found = []
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            record = read_mark(path) if self._mark.fullmatch(path.name) else None
+            if record is not None:
+                position = record["trainer"]["step"], record["trainer"]["epoch"]
+                found.append((*position, str(path)[: -len(".json")]))
+        return sorted(found)
+
+    def latest(self) -> str | None:
+        """Prefix of the newest complete checkpoint."""
+        found = self.complete()
+        return found[-1][-1] if found else None
+
+    def remove_all_but(self, num_kept: int) -> None:
+        """Removes all checkpoints but the `num_kept` newest; what cannot be removed stays, with a warning."""
+        for *_, old in self.complete()[:-num_kept]:
+            try:
+                for path in self.files(old):
+                    path.unlink(missing_ok=True)
+            except OSError as error:
+                logger.warning("'%s' cannot be removed: %s", old, error.strerror or error)
+            else:
+                self.discard(Path(old + ending) for ending in (".json", *ENDINGS))
+
+    def files(self, prefix: str) -> list[Path]:
+        """The existing files of a checkpoint, its mark first."""
+        paths = [Path(prefix + ending) for ending in (".json", ".pdstates", ".pdopt", ".pdparams")]
+        return [path for path in paths if path.exists()]
+
+    def checkpoint_to_resume(
+        self, resume: str | None, resume_epoch: int | None, distribution: Distribution
+    ) -> Snapshot | None:
+        """The checkpoint that a run goes on from; rank 0 chooses it for all ranks.
+
+        Args:
+            resume: "auto" for the newest of the store, a folder for its newest, or a checkpoint.
+            resume_epoch: the store's checkpoint after so many epochs; goes before `resume`.
+            distribution: the ranks.
+
+        Returns:
+            None where the run starts anew.
+
+        Raises:
+            CheckpointError: the checkpoint is missing or damaged, on any rank.
+        """
+        source: CheckpointStore = self
+        if resume and is_url(resume):
+            source, resume = self._fetched_marks(resume)
+        prefix = distribution.gather_from(lambda: self._prefix_to_resume(resume, resume_epoch))[0]
+        if prefix is None:
+            return None
+        source.fetch(prefix)
+        return load_checkpoint(prefix)
+
+    def _fetched_marks(self, url: str) -> tuple[CheckpointStore, str]:
+        """The store that a URL to resume from belongs to, and the URL's place in its local folder."""
+        folder, name = re.sub(r"\.(pdparams|pdopt|pdstates|json)$", "", url.removesuffix("/")), ""
+        if exists(f"{folder}.pdparams"):
+            folder, _, name = folder.rpartition("/")
+        source = CheckpointStore(folder, self.name)
+        source.fetch_marks()
+        return source, str(source.folder / name)
+
+    def _prefix_to_resume(self, resume: str | None, resume_epoch: int | None) -> str | None:
+        if resume_epoch:
+            return str(self.prefix(f"epoch_{resume_epoch:05d}"))
+        if not resume:
+            return None
+        if resume == "auto":
+            latest = self.latest()
+            if latest is None:
+                logger.info("resume=auto: '%s' holds no checkpoint yet, the run starts anew", self.folder)
+            return latest
+        if not Path(resume).is_dir():
+            return resume
+        latest = CheckpointStore(resume, self.name).latest()
         if latest is None:
-            logger.info("resume=auto: '%s' holds no checkpoint yet, the run starts anew", store.folder)
+            raise CheckpointError(f"no checkpoint of '{self.name}' in '{resume}'")
         return latest
-    if not Path(resume).is_dir():
-        return resume
-    latest = CheckpointStore(resume, store.name).latest()
-    if latest is None:
-        raise CheckpointError(f"no checkpoint of '{store.name}' in '{resume}'")
-    return latest
+
+    def archive_earlier_run(self, state: TrainerState, checkpoint: Snapshot | None) -> None:
+        """Moves to `earlier-<n>/` what a run must not write over or mix with its own files.
+
+        Args:
+            state: where the run begins or goes on.
+            checkpoint: that it goes on from. Where it is one of the store, checkpoints behind it belong to a
+                branch that is left, and `resume=auto` must not take them. Else all files of an earlier run of
+                this name go; other files stay.
+
+        Raises:
+            CheckpointError: the files cannot be moved, or a URL holds weights: a store moves nothing aside.
+        """
+        if checkpoint is None or Path(checkpoint.prefix).resolve().parent != self.folder.resolve():
+            self._require_no_weights()
+            moved = self._earlier_files()
+            told = f"'{self.folder}' held an earlier run: moved to '%s' (-o resume=auto goes on with a run)"
+        else:
+            position = state.step, state.epoch
+            later = [prefix for step, epoch, prefix in self.complete() if (step, epoch) > position]
+            moved = [path for prefix in later for path in self.files(prefix)]
+            told = f"{len(later)} checkpoints after the resumed one were moved to '%s'"
+            if moved:  # trackers begin another run, with the records up to here
+                self._require_no_weights()
+                moved += [self.folder / name for name in _TRACKED if (self.folder / name).exists()]
+        target = move_aside(self.folder, moved)
+        self.discard(moved)
+        if target is not None:
+            logger.info(told, target)
+
+    def _require_no_weights(self) -> None:
+        """Raises `CheckpointError` where a URL holds weights of a run."""
+        mirror, stem = self.mirror, f"{self.name}_"
+        if mirror and any(name.startswith(stem) and name.endswith(".pdparams") for name in mirror.there):
+            raise CheckpointError(
+                f"output_dir {mirror.url}: holds an earlier run, or checkpoints behind the resumed one, "
+                "and a store moves nothing aside: go on with -o resume=auto, or choose another output_dir"
+            )
+
+    def _earlier_files(self) -> list[Path]:
+        """The files of an earlier run of this name."""
+        pattern = re.compile(
+            re.escape(self.name) + r"_((epoch|step)_\d+|best|average(_last\d+|_greedy)?(_report)?)"
+            r"\.(pdparams|pdopt|pdstates|json)"
+        )  # not a glob: another model's name may begin with this one's
+        found = [self.folder / file for file in (*_RUN_FILES, *_TRACKED) if (self.folder / file).exists()]
+        return found + [path for path in self.folder.iterdir() if pattern.fullmatch(path.name)]
 
 
-def make_room(store: CheckpointStore, state: TrainerState, checkpoint: Snapshot | None) -> None:
-    """Moves aside what a run must not write over or mix with its own files.
+class ReadOnlyStore(CheckpointStore):
+    """The checkpoints of a run on a rank that only reads them: rank 0 writes."""
+
+    def prepare(self) -> None:
+        """Rank 0 does it."""
+
+    def upload(self) -> None:
+        """Rank 0 does it."""
+
+    def _put(self, kind: str, snapshot: Snapshot, write: Callable[[Snapshot], None]) -> None:
+        """Rank 0 does it."""
+
+    def remove_all_but(self, num_kept: int) -> None:
+        """Rank 0 does it."""
+
+
+class BackgroundStore(CheckpointStore):
+    """Writes checkpoints in a thread, from copies in host memory; training stops for the copy only.
+
+    A save waits for the last save of its kind, as both use the same memory: beside the network it takes as
+    much as weights, optimizer and moving average together, and the weights once more for the best. What the
+    thread meets is raised by the next call of `check`, `wait`, or a save of the same kind; of several errors
+    one is raised and the others are logged. Files are as whole as those of `CheckpointStore`, at any moment.
 
     Args:
-        store: of the run.
-        state: where the run begins or goes on.
-        checkpoint: that it goes on from. Where it is one of the store, checkpoints behind it belong to a
-            branch that is left, and `resume=auto` must not take them. Else all files of the earlier run go.
-
-    Raises:
-        CheckpointError: the files cannot be moved.
+        folder: the run's output folder.
+        name: the model's name, with which the names of the files start.
     """
-    if checkpoint is None or Path(checkpoint.prefix).resolve().parent != store.folder.resolve():
-        _require_no_weights(store)
-        earlier = _earlier_run(store.folder, store.name)
-        move_earlier_run_aside(store.folder, store.name)
-        store.discard(earlier)
-        return
-    later = [prefix for step, epoch, prefix in store.complete() if (step, epoch) > (state.step, state.epoch)]
-    left = [path for prefix in later for path in store.files(prefix)]
-    if left:  # trackers begin another run, with the records up to here
-        left += [store.folder / name for name in _TRACKED if (store.folder / name).exists()]
-    if left:
-        _require_no_weights(store)
-    target = move_aside(store.folder, left)
-    store.discard(left)
-    if target is not None:
-        logger.info("%d checkpoints after the resumed one were moved to '%s'", len(later), target)
 
+    def __init__(self, folder: Any, name: str) -> None:
+        super().__init__(folder, name)
+        self._thread = ThreadPoolExecutor(1, "checkpoints")
+        self._coming: list[Future] = []
+        self._last: dict[str, Future] = {}  # of each kind
+        self._buffers: dict[str, Buffers] = {}
 
-def move_earlier_run_aside(folder: Path, name: str) -> None:
-    """Moves the files of an earlier run of this name to `folder/earlier-<n>/`; other files stay.
+    def _put(self, kind: str, snapshot: Snapshot, write: Callable[[Snapshot], None]) -> None:
+        self._wait_for(kind)
+        copied = snapshot.on_host(self._buffers.setdefault(kind, {}))
+        self._last[kind] = self._thread.submit(write, copied)
+        self._coming.append(self._last[kind])
 
-    Raises:
-        CheckpointError: the files cannot be moved.
-    """
-    target = move_aside(folder, _earlier_run(folder, name))
-    if target is not None:
-        logger.info(
-            "'%s' held an earlier run: moved to '%s' (-o resume=auto goes on with a run)", folder, target
-        )
+    def remove_all_but(self, num_kept: int) -> None:
+        self._coming.append(self._thread.submit(super().remove_all_but, num_kept))  # behind what is written
 
+    def check(self) -> None:
+        self._collect([each for each in self._coming if each.done()])
 
-def _require_no_weights(store: CheckpointStore) -> None:
-    """Raises `CheckpointError` where a URL holds weights of a run: nothing is moved aside there."""
-    mirror, stem = store.mirror, f"{store.name}_"
-    if mirror and any(name.startswith(stem) and name.endswith(".pdparams") for name in mirror.there):
-        raise CheckpointError(
-            f"output_dir {mirror.url}: holds an earlier run, or checkpoints behind the resumed one, "
-            "and a store moves nothing aside: go on with -o resume=auto, or choose another output_dir"
-        )
+    def wait(self) -> None:
+        self._collect(list(self._coming))
 
+    def close(self) -> None:
+        while self._coming:
+            try:
+                self.wait()
+            except PaddleVideoFastError as error:
+                logger.error("%s", error)
+        self._thread.shutdown()  # neither thread nor memory outlives the run
+        self._thread = ThreadPoolExecutor(1, "checkpoints")  # starts with the next save
+        self._last.clear()
+        self._buffers.clear()
 
-def _earlier_run(folder: Path, name: str) -> list[Path]:
-    """The files of an earlier run of this name."""
-    pattern = re.compile(
-        re.escape(name) + r"_((epoch|step)_\d+|best|average(_last\d+|_greedy)?(_report)?)"
-        r"\.(pdparams|pdopt|pdstates|json)"
-    )  # not a glob: another model's name may begin with this one's
-    found = [folder / file for file in (*_RUN_FILES, *_TRACKED) if (folder / file).exists()]
-    return found + [path for path in folder.iterdir() if pattern.fullmatch(path.name)]
+    def _wait_for(self, kind: str) -> None:
+        if kind in self._last:
+            last = self._last.pop(kind)
+            last.exception()
+            self._collect([last] if last in self._coming else [])
+
+    def _collect(self, ended: list[Future]) -> None:
+        """Waits for these saves; raises one error, an `UnsavedError` if there is one, and logs the others."""
+        errors = [error for error in (each.exception() for each in ended) if error is not None]
+        self._coming = [each for each in self._coming if each not in ended]
+        errors.sort(key=lambda error: not isinstance(error, UnsavedError))
+        for error in errors[1:]:
+            logger.error("%s", error, exc_info=None if isinstance(error, PaddleVideoFastError) else error)
+        if errors:
+            raise errors[0]
 
 
 def move_aside(folder: Path, paths: Sequence[Path]) -> Path | None:

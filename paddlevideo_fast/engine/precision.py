@@ -158,16 +158,12 @@ class LossScale:
     parameter is trained for the first time, as the optimizer has no state of it to go back to; and where an
     optimizer keeps state on the host beside a GPU, as Adam keeps the powers of its betas.
 
-    Args:
-        value: the first scale.
-        growth_interval: good steps after which the scale doubles.
-
     Attributes:
         value: float32 [1], on the device.
     """
 
-    def __init__(self, value: float = 2.0**16, growth_interval: int = 2000) -> None:
-        self._set(value, 0, growth_interval)
+    def __init__(self) -> None:
+        self._set(2.0**16, 0, 2000)
 
     def _set(self, value: float, num_good: int, growth_interval: int) -> None:
         self.value = paddle.full([1], value, "float32")
@@ -190,7 +186,10 @@ class LossScale:
             paddle.assign(parameter.grad * factor, parameter.grad)
         flat = paddle.concat([parameter.grad.flatten() for parameter in trained])
         overflow = any_rank(paddle.logical_not(paddle.isfinite(flat).all()).reshape([1]))
-        tensors = [*trained, *(each for each in optimizer.state_dict().values() if _is_tensor(each))]
+        tensors = [
+            *trained,
+            *(each for each in optimizer.state_dict().values() if isinstance(each, paddle.Tensor)),
+        ]
         names = [parameter.name for parameter in trained]
         if names != self._trained or any(str(each.place) != str(flat.place) for each in tensors):
             if not overflow.item():
@@ -242,10 +241,6 @@ class LossScale:
     def set_state_dict(self, state: dict[str, Any]) -> None:
         """Takes back what `state_dict` gave, or Paddle's scaler."""
         self._set(float(state["scale"][0]), int(state["incr_count"]), int(state["incr_every_n_steps"]))
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, paddle.Tensor)
 
 
 class RoundedPrecision(MixedPrecision):

@@ -6,26 +6,35 @@ and then takes no record a second time. So a run that was killed and resumed has
 library had still in its buffers.
 """
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import socket
+import struct
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from paddlevideo_fast.config.yaml_source import dump
-from paddlevideo_fast.engine.sinks import Record, Sink, VisualDLSink, scalars_of
-from paddlevideo_fast.errors import MissingExtraError
-from paddlevideo_fast.io.files import atomic_write_text
+from paddlevideo_fast.engine.checkpoint import writing
+from paddlevideo_fast.engine.sinks import Record, Sink, scalars_of
+from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.io.files import atomic_write, atomic_write_text, sweep
+from paddlevideo_fast.log import printable
+from paddlevideo_fast.metrics import Predictions, precision_recall
 from paddlevideo_fast.registry import TRACKERS
 
 _KINDS = ("train", "train_epoch", "valid")
 _IDS = "trackers.json"
+_NUM_CURVES = 10
+_LENGTH = struct.Struct("<Q")  # of the record behind it, in VisualDL's files
 Checkpoints = Literal["best", "all", "none"]
 
 
@@ -43,7 +52,7 @@ class TrackedRun:
 
     name: str
     folder: Path
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
     compared: Mapping[str, str | int | float] = field(default_factory=dict)
     measured: str = ""
 
@@ -93,6 +102,7 @@ class Results:
         return list(dict.fromkeys([*self.weights, *(self.checkpoint if checkpoints == "all" else ())]))
 
 
+@dataclass(eq=False)
 class Tracker(Sink):
     """A sink that a config chooses. Methods do nothing unless a subclass overrides them.
 
@@ -104,29 +114,163 @@ class Tracker(Sink):
 
     injected: ClassVar[tuple[str, ...]] = ("run",)
 
-    def __init__(self, run: TrackedRun) -> None:
-        self.run = run
+    run: TrackedRun
 
     def finish(self, results: Results) -> None:
         """Takes the results, after the last epoch."""
 
 
 @TRACKERS.register("visualdl")
-class VisualDL(VisualDLSink, Tracker):
-    """VisualDL: curves, clips, precision and recall, and settings, in `vdl/` of the output folder."""
+@dataclass(eq=False)
+class VisualDL(Tracker):
+    """VisualDL: curves, clips, precision and recall, and settings, in `vdl/` of the output folder.
 
-    def __init__(self, run: TrackedRun) -> None:
-        Tracker.__init__(self, run)
-        compared = ["train_epoch/loss", *([f"valid/{run.measured}"] if run.measured else [])]
-        VisualDLSink.__init__(self, run.folder / "vdl", run.compared, compared)
+    `visualdl --logdir output/vdl` shows them.
+    """
+
+    _parts: Any = field(default=None, init=False)  # the module that makes VisualDL's records
+    _path: Path | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.folder = self.run.folder / "vdl"
+
+    def open(self, step: int, epoch: int) -> None:
+        """Goes on with the curves of the first `step` steps and of the first `epoch` epochs.
+
+        VisualDL shows one event file of a folder, the newest. So all that is kept goes into one file. Its own
+        `LogWriter` writes in a thread, which ends at the first error, and then the run waits for ever.
+        """
+        try:
+            from visualdl.component import base_component
+        except ImportError as exc:
+            raise PaddleVideoFastError(
+                f"VisualDL cannot be imported ({exc}): type  pip install visualdl  or set "
+                "-o use_visualdl=false"
+            ) from exc
+        self._parts = base_component
+        with writing(self.folder):
+            self._path = self.folder / _keep_events(self.folder, step, epoch)
+            self._add(base_component.meta_data(display_name="", walltime=_now_ms()))
+            if self.run.compared:
+                identity = hashlib.sha256(os.fsencode(self._path)).hexdigest()
+                shown = ["train_epoch/loss", *([f"valid/{self.run.measured}"] if self.run.measured else [])]
+                self._add(base_component.hparam(identity, dict(self.run.compared), shown, _now_ms()))
+
+    def write(self, record: Record) -> None:
+        """Adds each number under `kind/name`."""
+        for tag, value in scalars_of(record).items():
+            self._add(self._parts.scalar(tag, value, int(record["step"]), _now_ms()))
+
+    def add_clips(self, tag: str, step: int, sheets: Mapping[str, np.ndarray]) -> None:
+        """Adds pictures.
+
+        Args:
+            tag: what they are.
+            step: optimizer step.
+            sheets: name → uint8 [H, W, 3].
+        """
+        for name, sheet in sheets.items():
+            self._add(self._parts.image(f"{tag}/{_in_tag(name)}", sheet, step, _now_ms()))
+
+    def add_predictions(
+        self, tag: str, step: int, predictions: Predictions, class_names: Sequence[str]
+    ) -> None:
+        """Adds curves of precision and recall: of all classes together, and of the largest classes."""
+        right = predictions.there
+        self._add_curve(f"{tag}/all classes", step, right.reshape(-1), predictions.scores.reshape(-1))
+        for label in np.argsort(-right.sum(axis=0), kind="stable")[:_NUM_CURVES]:
+            if right[:, label].any():
+                name = _in_tag(class_names[label])
+                self._add_curve(f"{tag}/{name}", step, right[:, label], predictions.scores[:, label])
+
+    def _add_curve(self, tag: str, step: int, right: np.ndarray, scores: np.ndarray) -> None:
+        curve = precision_recall(right, scores)
+        counts = [count.tolist() for count in curve]
+        numbers = dict(zip(("tp", "fp", "tn", "fn"), counts))
+        record = self._parts.pr_curve_raw(
+            tag,
+            **numbers,
+            precision=curve.precision.tolist(),
+            recall=curve.recall.tolist(),
+            step=step,
+            walltime=_now_ms(),
+        )
+        self._add(record)
+
+    def _add(self, record: Any) -> None:
+        assert self._path is not None
+        self.folder.mkdir(parents=True, exist_ok=True)  # it may have been removed since
+        data = record.SerializeToString()
+        with self._path.open("ab") as file:
+            file.write(_LENGTH.pack(len(data)) + data)
+
+
+def _in_tag(name: str) -> str:
+    """A name as a part of a tag. VisualDL takes the sign % for a slash."""
+    return printable(name).replace("%", "\N{FULLWIDTH PERCENT SIGN}")
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)
+
+
+def _keep_events(folder: Path, step: int, epoch: int) -> str:
+    """Puts the events that a resumed run does not repeat into one file.
+
+    Returns:
+        The file's name; the file may be new.
+    """
+    sweep(folder)  # VisualDL would read them, too
+    files = sorted(folder.glob("vdlrecords.*"))
+    if not files:
+        return f"vdlrecords.{int(time.time()):010d}.log"
+    # a process that died between the two steps below has left events in two files
+    events = dict.fromkeys(event for file in files for event in _events_in(file.read_bytes()))
+    kept = _kept_events(list(events), step, epoch)
+    with atomic_write(files[-1]) as partial:
+        partial.write_bytes(b"".join(_LENGTH.pack(len(event)) + event for event in kept))
+    for file in files[:-1]:
+        file.unlink()
+    return files[-1].name
+
+
+def _kept_events(events: Sequence[bytes], step: int, epoch: int) -> Iterator[bytes]:
+    from visualdl.proto.record_pb2 import Record as Event
+
+    values = [Event.FromString(event).values[0] for event in events]
+    tags = [value.tag.replace("%", "/") for value in values]
+    kinds = [tag.partition("/")[0] for tag in tags]
+    # records after an epoch are repeated with its hooks; the number of the epoch is a curve of its own
+    repeated = {
+        value.id
+        for value, tag in zip(values, tags)
+        if tag in ("train_epoch/epoch", "valid/epoch") and value.value > epoch
+    }
+    has_head = False
+    for event, value, kind in zip(events, values, kinds):
+        content = value.WhichOneof("one_value")
+        if content == "meta_data":  # the head of a file
+            if not has_head:
+                yield event
+            has_head = True
+        elif content != "hparam" and value.id <= step and (kind == "train" or value.id not in repeated):
+            yield event
+
+
+def _events_in(data: bytes) -> Iterator[bytes]:
+    """The records of an event file. The last may be cut short; zeros after a power failure are no record."""
+    start = 0
+    while start + _LENGTH.size <= len(data):
+        end = start + _LENGTH.size + _LENGTH.unpack_from(data, start)[0]
+        if start + _LENGTH.size < end <= len(data):
+            yield data[start + _LENGTH.size : end]
+        start = end
 
 
 class _Library(Tracker):
     """A tracker that takes each record once, also those that it lacks when a run is resumed."""
 
-    def __init__(self, run: TrackedRun) -> None:
-        super().__init__(run)
-        self._last: Mapping[str, int] = {}
+    _last: Mapping[str, int] = {}
 
     def open(self, step: int, epoch: int) -> None:
         self._last = self._begin()
@@ -209,6 +353,7 @@ class TensorBoard(_Library):
 
 
 @TRACKERS.register("wandb")
+@dataclass(eq=False)
 class WeightsAndBiases(_Library):
     """Weights & Biases: curves, settings, the best result, report and weights.
 
@@ -223,23 +368,14 @@ class WeightsAndBiases(_Library):
             checkpoint as well, or `none`.
     """
 
-    _run: Any = None
+    project: str = "paddlevideo_fast"
+    entity: str | None = None
+    mode: Literal["online", "offline"] | None = None
+    checkpoints: Checkpoints = "best"
+    _run: Any = field(default=None, init=False)
 
-    def __init__(
-        self,
-        run: TrackedRun,
-        project: str = "paddlevideo_fast",
-        entity: str | None = None,
-        mode: Literal["online", "offline"] | None = None,
-        checkpoints: Checkpoints = "best",
-    ) -> None:
-        super().__init__(run)
-        self.project = project
-        self.entity = entity
-        self.mode = mode
-        self.checkpoints = checkpoints
-        self._num_rows = 0
-        self._finished = False
+    _num_rows = 0
+    _finished = False
 
     def _begin(self) -> Mapping[str, int]:
         try:
@@ -297,6 +433,7 @@ class WeightsAndBiases(_Library):
 
 
 @TRACKERS.register("mlflow")
+@dataclass(eq=False)
 class MLflow(_Library):
     """MLflow: curves, settings, the best result, report and weights.
 
@@ -307,21 +444,13 @@ class MLflow(_Library):
         checkpoints: as for wandb.
     """
 
-    _client: Any = None
+    uri: str | None = None
+    experiment: str = "paddlevideo_fast"
+    checkpoints: Checkpoints = "best"
+    _client: Any = field(default=None, init=False)
 
-    def __init__(
-        self,
-        run: TrackedRun,
-        uri: str | None = None,
-        experiment: str = "paddlevideo_fast",
-        checkpoints: Checkpoints = "best",
-    ) -> None:
-        super().__init__(run)
-        self.uri = uri
-        self.experiment = experiment
-        self.checkpoints = checkpoints
-        self._id = ""
-        self._status = "KILLED"
+    _id = ""
+    _status = "KILLED"
 
     def _begin(self) -> Mapping[str, int]:
         try:
@@ -335,7 +464,8 @@ class MLflow(_Library):
         client.update_run(self._id, status="RUNNING")
         client.log_dict(self._id, dict(self.run.settings), "config.yaml")
         # the last number of a record: a process that dies while it writes one has not written that
-        return {kind: self._last_step(f"{kind}/step") for kind in _KINDS} if known else {}
+        history = {kind: client.get_metric_history(self._id, f"{kind}/step") for kind in _KINDS if known}
+        return {kind: max((point.step for point in points), default=-1) for kind, points in history.items()}
 
     def _new_run(self, client: Any) -> str:
         from mlflow.entities import Param
@@ -348,9 +478,6 @@ class MLflow(_Library):
         for begin in range(0, len(settings), 100):  # as many as MLflow takes at a time
             client.log_batch(run_id, params=settings[begin : begin + 100])
         return run_id
-
-    def _last_step(self, key: str) -> int:
-        return max((point.step for point in self._client.get_metric_history(self._id, key)), default=-1)
 
     def _log(self, record: Record, scalars: Mapping[str, float]) -> None:
         from mlflow.entities import Metric

@@ -6,19 +6,20 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 import paddle
 
-from paddlevideo_fast.engine.agreement import Agreement
 from paddlevideo_fast.engine.distribution import Distribution
-from paddlevideo_fast.engine.guard import guarded
+from paddlevideo_fast.engine.guard import Hooked, call_hook
 from paddlevideo_fast.engine.interrupt import InterruptGuard, TrainingInterrupted
 from paddlevideo_fast.engine.precision import Precision
 from paddlevideo_fast.engine.prefetch import device_inputs, to_device
 from paddlevideo_fast.engine.protocols import BatchLoader, Mix, Preprocess, VideoModel
 from paddlevideo_fast.engine.state import StepRecord, StepWindow, TrainerState
+from paddlevideo_fast.engine.step_sync import StepSync
 from paddlevideo_fast.errors import BadSampleShareError, UnsavedError
 from paddlevideo_fast.loader import Batch, DecodeFailure
 from paddlevideo_fast.log import get_logger
@@ -29,17 +30,12 @@ from paddlevideo_fast.schedule.phases import Phase
 logger = get_logger(__name__)
 
 
-class Callback:
+class Callback(Hooked):
     """Something that happens around the steps; a hook does nothing unless a subclass overrides it.
 
     Hooks run in list order. `fit_end` runs after the last epoch only, `close` always, also after an error.
-
-    Attributes:
-        only_shows: training does not need it. The first error of its hooks is one warning, and the run goes
-            on without it; see `engine.guard`.
+    A subclass with `only_shows = True` cannot end a run; see `Hooked`.
     """
-
-    only_shows = False
 
     def fit_begin(self, trainer: Trainer) -> None:
         """Before the first step; a resumed run has its state already."""
@@ -68,9 +64,6 @@ class Callback:
     def before_checkpoint(self, trainer: Trainer) -> None:
         """Makes the state of the run the same on all ranks, before rank 0 writes it."""
 
-    def phase_end(self, trainer: Trainer) -> None:
-        """After the phase's last epoch."""
-
     def interrupted(self, trainer: Trainer) -> None:
         """A signal asked the run to stop between two steps."""
 
@@ -95,6 +88,7 @@ class Callback:
         """Takes back, as arrays, what `tensors` gave."""
 
 
+@dataclass(eq=False)
 class Trainer:
     """Trains a model over phases of epochs.
 
@@ -128,46 +122,31 @@ class Trainer:
         reader_cost_sec, batch_cost_sec: of the newest step, the wait for data on the device, and the whole
             time. The device may still be at work at the end of a step; see `Recorder`.
         epoch_cost_sec: training time of the newest epoch, without what follows it.
-        agreement: what the ranks tell each other.
+        step_sync: what the ranks tell each other.
         num_own_clips: clips of the newest step on this rank.
         stop_reason: why training ends before its last epoch; set by `stop`.
         last_checkpoint: set by the checkpoint callback; named when the loss is not finite.
     """
 
-    def __init__(
-        self,
-        model: VideoModel,
-        optimizer: paddle.optimizer.Optimizer,
-        make_loader: Callable[[Phase], BatchLoader],
-        preprocess: Preprocess,
-        phases: Sequence[Phase],
-        callbacks: Sequence[Callback] = (),
-        mix: Mix | None = None,
-        precision: Precision | None = None,
-        distribution: Distribution | None = None,
-        seed: int = 0,
-        accumulate_steps: int = 1,
-        max_iters: int | None = None,
-        on_incidents: Callable[[list[DecodeFailure]], None] | None = None,
-        data_identity: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.model = model
-        self.optimizer = optimizer
-        self.make_loader = make_loader
-        self.preprocess = preprocess
-        self.phases = list(phases)
-        self.callbacks = list(callbacks)
-        self._hooked: Sequence[Callback] = self.callbacks
-        self.mix = mix
-        self.precision = precision or Precision()
-        self.distribution = distribution or Distribution()
-        self.seed = seed
-        self.accumulate_steps = accumulate_steps
-        self.max_iters = max_iters
-        self.on_incidents = on_incidents
-        self.data_identity = dict(data_identity or {})
+    model: VideoModel
+    optimizer: paddle.optimizer.Optimizer
+    make_loader: Callable[[Phase], BatchLoader]
+    preprocess: Preprocess
+    phases: Sequence[Phase]
+    callbacks: Sequence[Callback] = ()
+    mix: Mix | None = None
+    precision: Precision = field(default_factory=Precision)
+    distribution: Distribution = field(default_factory=Distribution)
+    seed: int = 0
+    accumulate_steps: int = 1
+    max_iters: int | None = None
+    on_incidents: Callable[[list[DecodeFailure]], None] | None = None
+    data_identity: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.callbacks = list(self.callbacks)
         self.state = TrainerState()
-        self.window = StepWindow(self.distribution, getattr(model, "count_hits", count_hits))
+        self.window = StepWindow(self.distribution, getattr(self.model, "count_hits", count_hits))
         self.phase = self.phases[0]
         self.steps_per_epoch = self.total_steps = 0
         self.reader_cost_sec = self.batch_cost_sec = self.epoch_cost_sec = 0.0
@@ -175,9 +154,9 @@ class Trainer:
         self._stand_in: Batch | None = None
         self.last_checkpoint: str | None = None
         self.interrupt = InterruptGuard()
-        self.agreement = Agreement(self.distribution, self._count)
+        self.step_sync = StepSync(self.distribution, self._count)
         self.stop_reason: str | None = None
-        self._step_model, self._step_optimizer = model, optimizer
+        self._step_model, self._step_optimizer = self.model, self.optimizer
 
     @property
     def num_clips(self) -> int:
@@ -221,7 +200,6 @@ class Trainer:
             NonFiniteLossError, NonFiniteGradientError, BadSampleShareError, CheckpointError: as their
                 messages say.
         """
-        self._hooked = [guarded(each) if each.only_shows else each for each in self.callbacks]
         self.total_steps = self.steps_before(self.num_epochs)
         self._step_model, self._step_optimizer = self.distribution.wrap(self.model, self.optimizer)
         self.precision.any_rank = self.distribution.any_rank
@@ -232,10 +210,10 @@ class Trainer:
                     self._run_phase(phase)
             self.call("fit_end")
         except BaseException:
-            self._close()  # its errors are in the log; the one that ended the run is raised
+            with contextlib.suppress(Exception):  # it is in the log; the error that ended the run is raised
+                call_hook(self.callbacks, "close")
             raise
-        for error in self._close():
-            raise error
+        call_hook(self.callbacks, "close")
         return self.state
 
     def steps_in_epoch(self, loader: BatchLoader) -> int:
@@ -267,7 +245,6 @@ class Trainer:
             self.call("epoch_begin")
             self._train_epoch(loader)
             self._end_epoch()
-        self.call("phase_end")
 
     def _end_epoch(self) -> None:
         """Counts the epoch and calls the hooks that evaluate, record and save it.
@@ -315,10 +292,10 @@ class Trainer:
         Raises:
             TrainingInterrupted: the callbacks have saved.
         """
-        self.agreement.before_step(batches, self.interrupt.requested)
-        if self.agreement.signal_number is not None:
+        self.step_sync.before_step(batches, self.interrupt.requested)
+        if self.step_sync.signal_number is not None:
             self.call("interrupted")
-            raise TrainingInterrupted(self.agreement.signal_number)
+            raise TrainingInterrupted(self.step_sync.signal_number)
 
     def _count(self, incidents: list[DecodeFailure]) -> None:
         self.state.num_replaced += sum(incident.num_frames for incident in incidents)
@@ -355,7 +332,7 @@ class Trainer:
         """
         paddle.seed(step_seed(self.seed, self.state.step, self.distribution.rank))
         self.num_own_clips = sum(len(batch) for batch in batches)
-        taken = self.agreement.post(batches, self.interrupt.requested)
+        taken = self.step_sync.post(batches, self.interrupt.requested)
         if not taken:
             return  # nothing decoded, substitutes included
         losses, logits_list = [], []
@@ -396,29 +373,15 @@ class Trainer:
     def drain(self) -> dict[str, float]:
         """Adds the steps since the last call to the epoch's averages; see `StepWindow.drain`.
 
-        This waits for the device. All ranks must call it at the same step: they hear all news here, too.
+        This waits for the device. All ranks must call it at the same step: they read all messages here, too.
         """
-        self.agreement.settle()
+        self.step_sync.flush()
         self.state.num_skipped += self.precision.count_skipped()
         return self.window.drain(self.state.epoch_averages, self.last_checkpoint)
 
     def call(self, hook: str) -> None:
         """Calls a hook of all callbacks, in their order; those that only show cannot end the run."""
-        for callback in self._hooked:
-            getattr(callback, hook)(self)
-
-    def _close(self) -> list[Exception]:
-        """Closes all callbacks, and returns the errors of those that cannot be closed."""
-        errors: list[Exception] = []
-        for callback in self._hooked:
-            try:
-                callback.close()
-            except Exception as error:
-                logger.error(
-                    "cannot be closed: %s: %s: %s", type(callback).__name__, type(error).__name__, error
-                )
-                errors.append(error)
-        return errors
+        call_hook(self.callbacks, hook, self)
 
 
 def step_seed(seed: int, step: int, rank: int = 0) -> int:

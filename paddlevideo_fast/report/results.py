@@ -1,6 +1,5 @@
 """Reports of runs: the files of a test, and what VisualDL and `report.html` show of training."""
 
-import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,9 +10,9 @@ import numpy as np
 
 from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.callbacks import Callback
-from paddlevideo_fast.engine.guard import guarded, only_shown
+from paddlevideo_fast.engine.guard import call_hook, only_shown
 from paddlevideo_fast.engine.output import move_aside
-from paddlevideo_fast.engine.sinks import VisualDLSink
+from paddlevideo_fast.engine.trackers import TrackedRun, VisualDL
 from paddlevideo_fast.errors import NonFiniteScoreError
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader import ClipRequest
@@ -178,7 +177,8 @@ def write_test(run: ReportedRun, weights: str, evaluated: Evaluated) -> None:
             partial.write_bytes(png)
     examples = _examples_of(evaluated) if run.with_board or run.with_page else []
     if run.with_board:
-        with only_shown("VisualDL"), contextlib.closing(VisualDLSink(folder / "vdl")) as board:
+        with only_shown("VisualDL"):
+            board = VisualDL(TrackedRun(run.name, folder))
             board.open(0, 0)
             board.write({"kind": "test", "step": 0, **metrics})
             board.add_predictions("test", 0, predictions, naming.classes)
@@ -259,7 +259,7 @@ class Reporting(Callback):
         evaluated: the validation data set, or the training data set where the run does not validate.
         naming: names of the classes and paths of the videos of `evaluated`.
         metric: holds the predictions of the last validation; None: the run does not validate.
-        board: the run's VisualDL sink; None: there is none.
+        board: the run's VisualDL; None: there is none.
     """
 
     run: ReportedRun
@@ -272,7 +272,7 @@ class Reporting(Callback):
     only_shows = True
 
     def __post_init__(self) -> None:
-        self.board = guarded(self.board) if self.board is not None else None
+        self._boards = [] if self.board is None else [self.board]
         self._first_epoch = 0
 
     @property
@@ -283,15 +283,15 @@ class Reporting(Callback):
         self._first_epoch = trainer.state.epoch
         if self.board is not None:
             indices = range(min(_NUM_TRAINING_CLIPS, len(self.trained)))
-            self.board.add_clips("train", trainer.state.step, sheets(self.trained, indices))
+            call_hook(self._boards, "add_clips", "train", trainer.state.step, sheets(self.trained, indices))
 
     def epoch_end(self, trainer: Trainer) -> None:
         state, predictions = trainer.state, self._predictions
         if self.board is None or state.last_validation.get("epoch") != state.epoch:
             return
         if predictions:
-            self.board.add_predictions("valid", state.step, predictions, self.naming.classes)
-        self.board.add_clips("valid", state.step, network_pictures(trainer, self.evaluated))
+            call_hook(self._boards, "add_predictions", "valid", state.step, predictions, self.naming.classes)
+        call_hook(self._boards, "add_clips", "valid", state.step, network_pictures(trainer, self.evaluated))
 
     def fit_end(self, trainer: Trainer) -> None:
         state, predictions = trainer.state, self._predictions
@@ -308,8 +308,7 @@ class Reporting(Callback):
         if predictions is not None:
             evaluated = Evaluated(state.last_validation, predictions, self.naming, self.evaluated)
             examples = _examples_of(evaluated)
-            if self.board is not None:
-                self.board.add_clips("valid", state.step, _sheets_of(examples))
+            call_hook(self._boards, "add_clips", "valid", state.step, _sheets_of(examples))
             if self.run.with_page:
                 page = page_of(self.run, title, facts, evaluated, _confusion_of(evaluated), examples)
         if self.run.with_page:

@@ -59,23 +59,22 @@ class Phase:
         Args:
             clips_of_update: clips of an optimizer step without multigrid, over all processes.
         """
-        shapes = [
-            f"{self.batch_multiplier * step.batch_multiplier * clips_of_update} clips of "
-            f"{self.num_frames}×{step.crop_size}×{step.crop_size}"
-            for step in (*self.short_cycle, ShortShape(1, self.crop_size or 0))
-        ]
-        words = ", ".join([shapes[0], *(shape.replace(" clips", "") for shape in shapes[1:])])
-        return f"{words}, at rates up to {self.sampling_rate:g}"
+        (multiplier, crop), *others = self._in_turn()
+        first = f"{multiplier * clips_of_update} clips of {self.num_frames}×{crop}×{crop}"
+        rest = [f"{times * clips_of_update} of {self.num_frames}×{side}×{side}" for times, side in others]
+        return f"{', '.join([first, *rest])}, at rates up to {self.sampling_rate:g}"
+
+    def _in_turn(self) -> list[tuple[int, int]]:
+        """Factor on the configured batch size, and side of the crop, of the steps that it takes in turn."""
+        steps = (*self.short_cycle, ShortShape(1, self.crop_size or 0))
+        return [(self.batch_multiplier * step.batch_multiplier, step.crop_size) for step in steps]
 
     @property
     def shape(self) -> str:
         """The shapes of its batches, as checkpoints keep them."""
         if self.num_frames is None:
             return "as configured"
-        crops = ", ".join(
-            f"batch ×{self.batch_multiplier * step.batch_multiplier} of {step.crop_size} px"
-            for step in (*self.short_cycle, ShortShape(1, self.crop_size or 0))
-        )
+        crops = ", ".join(f"batch ×{multiplier} of {crop} px" for multiplier, crop in self._in_turn())
         return f"{self.num_frames} frames at rates up to {self.sampling_rate:g}, {crops}"
 
 

@@ -1,4 +1,4 @@
-"""Optimizers, their parameter groups, and learning-rate curves."""
+"""Optimizers, the rules of their parameters, and learning-rate curves."""
 
 from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
-from paddlevideo_fast.solver.optimizer import ParameterGroup, build_optimizer, group_parameters
+from paddlevideo_fast.solver.optimizer import Rule, build_optimizer

@@ -82,13 +82,16 @@ class LearningRate:
     def _curve(self, epoch: float) -> float:
         raise NotImplementedError
 
-    def _check_warm_up(self) -> None:
-        """Checks a warm-up by epochs.
+    def _check_warm_up(self, key: str = "warmup_epochs") -> None:
+        """Checks a warm-up by epochs, whose length the argument `key` gives.
 
         Raises:
             ConfigError: the warm-up is longer than the curve, or there is a warm-up by steps as well.
         """
-        _check_warmup(self.warmup_epochs, getattr(self, self.end_argument), self.end_argument)
+        epochs, end = getattr(self, key), getattr(self, self.end_argument)
+        if not 0 <= epochs <= end or end <= 0:
+            text = f"{key}={epochs}: must lie between 0 and {self.end_argument}={end}"
+            raise ConfigError([f"{_KEY}.{text}"])
         if self.warmup_epochs and self.warmup_steps:
             raise ConfigError([f"{_KEY}: has warmup_epochs and warmup_steps; give one of the two"])
 
@@ -291,7 +294,7 @@ class CustomWarmupCosineStepDecay(LearningRate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_warmup(self.warmup_iters, self.max_epoch, "max_epoch", "warmup_iters")
+        self._check_warm_up("warmup_iters")
 
     def _curve(self, epoch: float) -> float:
         whole = min(math.floor(epoch), self.max_epoch)
@@ -360,8 +363,3 @@ class CustomWarmupPiecewiseDecay(LearningRate):
 def _check_rising(name: str, epochs: Sequence[float]) -> None:
     if any(later <= earlier for earlier, later in zip(epochs, epochs[1:])):
         raise ConfigError([f"{_KEY}.{name}={list(epochs)}: must rise"])
-
-
-def _check_warmup(epochs: float, num_epochs: float, name: str, key: str = "warmup_epochs") -> None:
-    if not 0 <= epochs <= num_epochs or num_epochs <= 0:
-        raise ConfigError([f"{_KEY}.{key}={epochs}: must lie between 0 and {name}={num_epochs}"])

@@ -1,8 +1,8 @@
-"""The optimizers that configs name, and how parameter groups reach Paddle."""
+"""The optimizers that configs name, and the rule of each parameter."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import paddle
 from paddle import nn
@@ -23,53 +23,16 @@ _CLIPS = {
 }
 
 
-@dataclass(frozen=True)
-class ParameterGroup:
-    """Parameters under one rule.
+class Rule(NamedTuple):
+    """How the optimizer treats a parameter.
 
     Attributes:
-        names: structured names, in the model's order.
         decay: weight decay applies.
         lr_multiplier: factor on the learning rate.
     """
 
-    names: tuple[str, ...]
     decay: bool
     lr_multiplier: float
-
-
-def group_parameters(
-    shapes: Mapping[str, Sequence[int]],
-    lr_multipliers: Mapping[str, float],
-    decay_one_dimensional: bool = False,
-    no_decay: Callable[[str], bool] = lambda name: False,
-    stage_factors: Mapping[str, float] | None = None,
-) -> list[ParameterGroup]:
-    """Puts each parameter into exactly one group.
-
-    Args:
-        shapes: structured name to shape.
-        lr_multipliers: name, or start of names up to a dot ("head.fc"), to factor. The longest entry that
-            fits a name counts; without one the factor is 1.
-        decay_one_dimensional: weight decay also on biases and batch norms (all parameters of one dimension).
-        no_decay: whether a parameter of this name has no weight decay, whatever its shape.
-        stage_factors: more factors, by names or their starts as in `lr_multipliers`; both are multiplied.
-
-    Returns:
-        Groups in the order of their first parameters.
-
-    Raises:
-        KeyError: an entry of `lr_multipliers` fits no parameter; the argument is the entry.
-    """
-    for key in lr_multipliers:
-        if not any(_covers(key, name) for name in shapes):
-            raise KeyError(key)
-    members: dict[tuple[bool, float], list[str]] = {}
-    for name, shape in shapes.items():
-        decay = (len(shape) > 1 or decay_one_dimensional) and not no_decay(name)
-        factor = _factor_of(name, lr_multipliers) * _factor_of(name, stage_factors or {})
-        members.setdefault((decay, factor), []).append(name)
-    return [ParameterGroup(tuple(names), *rule) for rule, names in members.items()]
 
 
 def _factor_of(name: str, factors: Mapping[str, float]) -> float:
@@ -119,28 +82,30 @@ class OptimizerRecipe:
     parts: ClassVar[dict[str, Registry]] = {"learning_rate": LEARNING_RATES}
     ignored_arguments: ClassVar[dict[str, str]] = {}
 
-    def groups(self, model: nn.Layer) -> list[ParameterGroup]:
-        """The model's parameters in groups of one rule each; every parameter is in exactly one group.
+    def rules(self, model: nn.Layer) -> dict[str, Rule]:
+        """The rule of each of the model's parameters, by its structured name.
+
+        Of the entries of `lr_multipliers` that fit a name the longest counts.
 
         Raises:
             ConfigError: an entry of `lr_multipliers` fits no parameter, or `layer_decay` finds a parameter in
                 no stage.
         """
-        multipliers = self.lr_multipliers
-        if multipliers is None:
-            multipliers = getattr(model, "lr_multipliers", {})
-        try:
-            return group_parameters(
-                {name: parameter.shape for name, parameter in _trained(model).items()},
-                multipliers,
-                self.decay_bn_bias,
-                self._no_decay(model),
-                None if self.layer_decay is None else _stage_factors(model, self.layer_decay),
+        given = self.lr_multipliers
+        multipliers = getattr(model, "lr_multipliers", {}) if given is None else given
+        stages = {} if self.layer_decay is None else _stage_factors(model, self.layer_decay)
+        parameters, has_no_decay = _trained(model), self._no_decay(model)
+        for key in multipliers:
+            if not any(_covers(key, name) for name in parameters):
+                text = f"no parameter is called '{key}' or starts with it and a dot"
+                raise ConfigError([f"OPTIMIZER.lr_multipliers: {text}"])
+        return {
+            name: Rule(
+                (parameter.ndim > 1 or self.decay_bn_bias) and not has_no_decay(name),
+                _factor_of(name, multipliers) * _factor_of(name, stages),
             )
-        except KeyError as exc:
-            raise ConfigError(
-                [f"OPTIMIZER.lr_multipliers: no parameter is called {exc} or starts with it and a dot"]
-            ) from exc
+            for name, parameter in parameters.items()
+        }
 
     def _no_decay(self, model: nn.Layer) -> Callable[[str], bool]:
         """Whether a parameter has no weight decay by its name: as configured, else as the layers declare.
@@ -163,17 +128,16 @@ class OptimizerRecipe:
     def make(self, model: nn.Layer) -> tuple[paddle.optimizer.Optimizer, LearningRate]:
         """The optimizer of the model's parameters, and the curve of its learning rate, not yet scaled.
 
-        Each parameter carries its own rule. Paddle's parameter groups would clip each group by the norm of
+        Each parameter carries its own rule: Paddle's parameter groups would clip each group by the norm of
         that group instead of the global norm.
         """
         rate = self.learning_rate
         curve = rate if isinstance(rate, LearningRate) else Constant(rate)
         parameters = _trained(model)
         regularizer = self._regularizer()
-        for group in self.groups(model):
-            for name in group.names:
-                parameters[name].regularizer = regularizer if group.decay else None
-                parameters[name].optimize_attr["learning_rate"] = group.lr_multiplier
+        for name, rule in self.rules(model).items():
+            parameters[name].regularizer = regularizer if rule.decay else None
+            parameters[name].optimize_attr["learning_rate"] = rule.lr_multiplier
         optimizer = self.paddle_class(
             **self._own_arguments(model),
             learning_rate=curve.at(0),
@@ -271,8 +235,8 @@ class AdamW(OptimizerRecipe):
             raise ConfigError(
                 ["OPTIMIZER.weight_decay.name=L1: AdamW decays weights directly; use L2 or a number"]
             )
-        decayed = {name for group in self.groups(model) if group.decay for name in group.names}
-        names = {parameter.name for name, parameter in _trained(model).items() if name in decayed}
+        parameters = _trained(model)
+        names = {parameters[name].name for name, rule in self.rules(model).items() if rule.decay}
         decay = {"weight_decay": value, "apply_decay_param_fun": names.__contains__}
         return {**super()._own_arguments(model), **decay}
 
@@ -301,14 +265,13 @@ class RMSProp(OptimizerRecipe):
 
 
 def build_optimizer(
-    section: Mapping[str, Any], model: nn.Layer, **extra: Any
+    section: Mapping[str, Any], model: nn.Layer
 ) -> tuple[paddle.optimizer.Optimizer, LearningRate]:
     """Builds what OPTIMIZER describes.
 
     Args:
         section: `name`, `learning_rate` and the optimizer's other arguments.
         model: whose parameters it updates.
-        extra: more arguments, such as `multi_precision`.
 
     Returns:
         The optimizer, whose learning rate is a plain number, and the curve that the number follows: call
@@ -317,7 +280,7 @@ def build_optimizer(
     Raises:
         ConfigError: an argument makes no sense; names it.
     """
-    return build(OPTIMIZERS, section, **extra).make(model)
+    return build(OPTIMIZERS, section).make(model)
 
 
 def _trained(model: nn.Layer) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def main(folder: str) -> None:
     for name, num_ranks in {3: {"three": 3}, 4: {"pairs": 2, "four": 4}}[distribution.world_size].items():
         for kind in LAYERS:
             for values in VALUES:
-                found = layer_results(kind, values, rank, distribution.neighbours(num_ranks))
+                found = layer_results(kind, values, rank, distribution.rank_group(num_ranks))
                 results.update({f"{name}/{key}": value for key, value in found.items()})
     if distribution.world_size == 4:
         model = trained(distribution, [Phase(0, 1, bn_sync_devices=4)])

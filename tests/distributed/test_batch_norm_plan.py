@@ -7,7 +7,6 @@ import pytest
 from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.schedule.phases import Phase
 
 
 def plan(world_size, *overrides, config="slowfast_motion_multigrid", multigrid=True):
@@ -49,12 +48,6 @@ def test_sync_bn_is_over_all_processes():
         assert (phase.bn_sync_devices, phase.bn_splits) == (world_size, 1)
     (phase,) = plan(3, config="tsm_motion", multigrid=False)
     assert phase.bn_sync_devices == 1
-
-
-@pytest.mark.parametrize("arguments", [{"bn_sync_devices": 0}, {"bn_sync_devices": 2, "bn_splits": 2}])
-def test_no_phase(arguments):
-    with pytest.raises(ValueError, match="not a phase"):
-        Phase(0, 1, **arguments)
 
 
 def test_splits_of_a_batch_are_not_shared():

@@ -92,7 +92,7 @@ def examined(config, monkeypatch):
             "reading alone, stage by stage",
             "training 4 steps on made-up batches",
         ]
-        gains = {remedy["name"]: remedy for remedy in result["remedies"]}
+        gains = {suggestion["name"]: suggestion for suggestion in result["remedies"]}
         return result, gains
 
     return examine
@@ -158,9 +158,7 @@ def test_a_path_of_mkl_that_the_kernel_does_not_list_is_named(examined, monkeypa
     _, gains = examined(train_sec=1.0, decode_sec=0.004)
     assert gains["fast MKL"]["basis"] == "measured"
     assert gains["fast MKL"]["gain"] > 1
-    assert (
-        "export MKL_DEBUG_CPU_TYPE=5: MKL computes so, though /proc/cpuinfo lacks" in gains["fast MKL"]["how"]
-    )
+    assert gains["fast MKL"]["how"].startswith("export MKL_DEBUG_CPU_TYPE=5: MKL computes so, though /proc/")
     monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "5")
     _, gains = examined(train_sec=1.0, decode_sec=0.004)
     assert "fast MKL" not in gains
@@ -192,7 +190,7 @@ def test_multigrid_is_named_for_a_3d_network(motion_dataset, monkeypatch, own_se
     parts = training_setup(plan_run(RunSpec.for_training(cfg)))
     run = Run(parts, dataclasses.replace(COST, train_sec=1.0), READING, 2)
     told = []
-    (found,) = [each for each in diagnosis.remedies(run, told.append) if each.name == "multigrid"]
+    (found,) = [each for each in diagnosis.suggestions(run, told.append) if each.name == "multigrid"]
     assert "trying the shapes of multigrid" in told
     assert found.basis == "measured"
     clips = 0.75 if own_section else 1
@@ -212,7 +210,7 @@ def test_a_trial_that_fails_is_told(examined, config, monkeypatch):
     monkeypatch.setattr(diagnosis, "time_steps", out_of_memory)
     parts = training_setup(plan_run(RunSpec.for_training(load_config(str(config())))))
     run = Run(parts, dataclasses.replace(COST, train_sec=1.0), READING, 4)
-    found = {each.name: each for each in diagnosis.remedies(run, print)}
+    found = {each.name: each for each in diagnosis.suggestions(run, print)}
     assert found["larger batch"].gain is None
     assert found["larger batch"].basis == "unknown: too much"
     assert not found["larger batch"].helps
@@ -273,11 +271,7 @@ def test_a_run_that_does_not_wait_is_limited_by_training(result):
     assert "Training limits this run" in text
     assert "the backward pass takes 60 ms" in text
     assert "Nothing that was tried would gain a tenth" in text
-    for workers, words in (
-        (0, "there are no workers."),
-        (1, "there is 1 worker."),
-        (2, "there are 2 workers."),
-    ):
+    for workers, words in enumerate(("there are no workers.", "there is 1 worker.", "there are 2 workers.")):
         assert words in doctor.summary({**calm, "num_workers": workers})
 
 
@@ -289,10 +283,7 @@ def test_time_that_nothing_explains_is_told(result):
 @pytest.mark.parametrize(
     ("step_sec", "words"),
     [
-        (
-            0.3,
-            "The stages of training were timed one by one on made-up batches, 90 ms in all.",
-        ),
+        (0.3, "The stages of training were timed one by one on made-up batches, 90 ms in all."),
         (0.4, "training was 30 ms slower beside the reading"),
         (0.2, "training was 30 ms slower on made-up batches"),
     ],
@@ -311,7 +302,9 @@ def test_the_chart_draws_no_empty_rows_and_marks_what_loses(result, tmp_path, mo
     reading = {**result["stages_sec"]["reading"], "other": 0.02}
     remedies = [*result["remedies"], {**result["remedies"][0], "name": "4 threads", "gain": 0.5}]
     stages = {"reading": reading, "training": training}
-    doctor.draw({**result, "stages_sec": stages, "remedies": remedies}, tmp_path / "doctor.png")
+    doctor.draw({**result, "stages_sec": stages, "remedies": remedies}, tmp_path / "new" / "doctor.png")
+    assert (tmp_path / "new" / "doctor.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["doctor.png"]
     left, right = figures[0].axes
     names = [label.get_text() for label in left.get_yticklabels()]
     assert names == ["open", "decode", "transport", "choosing frames and the rest", "forward", "backward",
@@ -321,12 +314,6 @@ def test_the_chart_draws_no_empty_rows_and_marks_what_loses(result, tmp_path, mo
     assert labels == ["gains a tenth or more", "about the same", "loses a tenth or more"]
     assert [len(bars) for bars in right.containers] == [1, 2, 1]
     assert len(set(map(frozenset, colors.values()))) == 3
-
-
-def test_the_chart_is_a_picture(result, tmp_path):
-    doctor.draw(result, tmp_path / "new" / "doctor.png")
-    assert (tmp_path / "new" / "doctor.png").read_bytes().startswith(b"\x89PNG")
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["doctor.png"]
 
 
 def test_a_set_without_a_clip_that_decodes_is_an_error(config, tmp_path):

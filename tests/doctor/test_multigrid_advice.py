@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from paddlevideo_fast.config import Config, load_config
-from paddlevideo_fast.doctor.multigrid import PlanOptions, make_plan, report
-from paddlevideo_fast.doctor.shape_cost import ShapeCosts
+from paddlevideo_fast.doctor.multigrid import PlanOptions, ShapeCosts, make_plan, report
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "configs/quickstart"

@@ -89,7 +89,7 @@ def test_clips_too_long_to_convert_are_an_error(dataset, monkeypatch):
 
 def test_clips_that_cannot_be_converted_are_an_error(dataset, monkeypatch):
     clips = dataset()
-    form = reading.Form("lost", "", lambda few, folder: reading._with_records(few, few.records[1:]))
+    form = reading.Form("lost", "", lambda few, folder: reading._changed(few, records=few.records[1:]))
     with pytest.raises(reading.TrialError, match="1 of 3 clips could not be converted"):
         share_of_cost(clips, form)
 

@@ -49,6 +49,11 @@ def parts(config):
     return training_setup(plan_run(spec), load_pretrained=False)
 
 
+def test_the_data_are_read_by_the_pipeline_that_was_checked(parts):
+    dataset = parts.split.dataset
+    assert (dataset.decoder, dataset.pipeline) == parts.plan.pipelines["train"]
+
+
 def test_a_stage_inside_another_counts_for_itself(clock):
     class Thing:
         def outer(self):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 
 import numpy as np
 import paddle
 import pytest
+from small_runs import StopAt, assert_same, save, snapshot
 
 from paddlevideo_fast.engine import (
     BackgroundStore,
@@ -52,15 +52,6 @@ def store(tmp_path):
     return store
 
 
-STATE = {"trainer": {"step": 6, "epoch": 1}, "run": {}, "precision": {}, "callbacks": {}}
-
-
-class StopAt(Callback):
-    def step_end(self, trainer):
-        if trainer.state.step == 9:
-            trainer.interrupt.requested = 15
-
-
 def test_a_run_writes_the_same_files(make_trainer, tmp_path):
     files = []
     for kind in (CheckpointStore, BackgroundStore):
@@ -75,9 +66,7 @@ def test_a_run_writes_the_same_files(make_trainer, tmp_path):
     for plain, other in zip(files[0][1:], files[1][1:]):
         assert plain.state == other.state
         for part in ("weights", "optimizer", "tensors"):
-            one, another = getattr(plain, part), getattr(other, part)
-            assert one.keys() == another.keys()
-            assert all((one[name] == another[name]).all() for name in one)
+            assert_same(getattr(plain, part), getattr(other, part))
 
 
 def test_a_file_is_that_of_paddle_save(store, tmp_path):
@@ -89,9 +78,10 @@ def test_a_file_is_that_of_paddle_save(store, tmp_path):
 
 
 def test_training_goes_on_while_the_disk_writes_what_was(store, disk):
-    weight, state = paddle.full([2, 2], 1.0), {**STATE, "callbacks": {"Own": {"seen": [1]}}}
-    snapshot = Snapshot({"w": weight}, {"w.velocity": weight * 2}, {"a/w": weight}, state)
-    prefix = store.save("epoch_00001", snapshot)
+    weight, state = paddle.full([2, 2], 1.0), {**snapshot().state, "callbacks": {"Own": {"seen": [1]}}}
+    prefix = store.save(
+        "epoch_00001", Snapshot({"w": weight}, {"w.velocity": weight * 2}, {"a/w": weight}, state)
+    )
     store.save_weights("best", {"w": weight})  # has memory of its own, and so does not wait
     paddle.assign(paddle.full([2, 2], 7.0), weight)
     state["callbacks"]["Own"]["seen"].append(2)
@@ -108,57 +98,36 @@ def test_training_goes_on_while_the_disk_writes_what_was(store, disk):
 
 
 def test_a_save_waits_for_the_last_one(store, disk):
-    store.save("epoch_00001", Snapshot({"w": paddle.full([2], 1.0)}, {}, {}, STATE))
-    second = threading.Thread(
-        target=store.save, args=("epoch_00002", Snapshot({"w": paddle.full([2], 2.0)}, {}, {}, STATE))
-    )
+    save(store, "epoch_00001", 1.0)
+    second = threading.Thread(target=save, args=(store, "epoch_00002", 2.0))
     second.start()
     second.join(0.1)
     assert second.is_alive()
     disk.open.set()
     second.join(60)
     store.wait()
-    assert [load_checkpoint(prefix).weights["w"][0] for *_, prefix in store.complete()] == [1, 2]
+    assert [load_checkpoint(prefix).weights["fc.weight"][0, 0] for *_, prefix in store.complete()] == [1, 2]
 
 
-@pytest.mark.parametrize("seen_by", ["check", "wait", "save"])
-def test_what_the_thread_meets_is_raised_by_the_next_call(store, disk, seen_by):
+@pytest.mark.parametrize("seen_by", ["check", "wait", "save", "close"])
+def test_of_two_saves_that_failed_the_next_call_raises_one_and_logs_the_other(store, disk, caplog, seen_by):
+    """A save raises what is of its own kind, and `close` nothing."""
     store.save_weights("best", {"w": paddle.ones([2])})
-    store.save("epoch_00001", Snapshot({"w": paddle.ones([2])}, {}, {}, STATE))
+    store.save("epoch_00001", snapshot())
     disk.error = OSError(28, "No space left on device")
     disk.open.set()
-    for save in list(store._last.values()):
-        save.exception()
-    arguments = ["epoch_00002", Snapshot({"w": paddle.ones([2])}, {}, {}, STATE)] if seen_by == "save" else []
-    with pytest.raises(UnsavedError, match=r"m_epoch_00001' cannot be written: No space left on device"):
-        getattr(store, seen_by)(*arguments)
+    for under_way in list(store._last.values()):
+        under_way.exception()
+    first, best = "m_epoch_00001' cannot be written: No space left on", "m_best.pdparams' cannot be written"
+    with contextlib.nullcontext() if seen_by == "close" else pytest.raises(UnsavedError, match=first):
+        getattr(store, seen_by)(*(["epoch_00002", snapshot()] if seen_by == "save" else []))
     assert not list(store.folder.iterdir())
     if seen_by == "save":
-        with pytest.raises(CheckpointError, match=r"m_best\.pdparams' cannot be written"):
+        with pytest.raises(CheckpointError, match=best):
             store.wait()
+    assert (best in caplog.text) == (seen_by != "save")
+    assert (first in caplog.text) == (seen_by == "close")  # else it is raised
     store.close()
-
-
-@pytest.mark.parametrize("seen_by", ["check", "wait", "close"])
-def test_two_saves_that_failed_are_both_reported(store, disk, caplog, seen_by):
-    logging.getLogger("paddlevideo_fast").propagate = True
-    store.save_weights("best", {"w": paddle.ones([2])})
-    store.save("epoch_00001", Snapshot({"w": paddle.ones([2])}, {}, {}, STATE))
-    disk.error = OSError(28, "No space left on device")
-    disk.open.set()
-    for save in list(store._last.values()):
-        save.exception()
-    with contextlib.nullcontext() if seen_by == "close" else pytest.raises(UnsavedError):
-        getattr(store, seen_by)()
-    assert "m_best.pdparams' cannot be written" in caplog.text
-    assert ("m_epoch_00001' cannot be written" in caplog.text) == (seen_by == "close")  # else it is raised
-
-
-def test_an_interrupted_run_is_saved_when_it_ends(make_trainer, store):
-    trainer = make_trainer([StopAt(), Checkpointing(store)], epochs=2)
-    with pytest.raises(TrainingInterrupted):
-        trainer.fit()
-    assert store.latest() == str(store.prefix("step_00000009"))
 
 
 def test_a_run_that_fails_ends_when_its_checkpoint_is_written(make_trainer, store, disk, caplog):
@@ -178,7 +147,6 @@ def test_a_run_that_fails_ends_when_its_checkpoint_is_written(make_trainer, stor
 def test_an_interrupted_run_is_saved_also_where_an_earlier_save_failed(
     make_trainer, store, disk, monkeypatch, caplog
 ):
-    logging.getLogger("paddlevideo_fast").propagate = True
     disk.error = OSError(28, "No space left on device")
     disk.open.set()
 
@@ -192,7 +160,7 @@ def test_an_interrupted_run_is_saved_also_where_an_earlier_save_failed(
             """The failure is not seen at the start of the epoch, as where the disk is slow."""
 
     with pytest.raises(TrainingInterrupted):
-        make_trainer([StopAt(), Mend(), Late(store)]).fit()
+        make_trainer([StopAt(9), Mend(), Late(store)]).fit()
     assert "m_epoch_00001' cannot be written" in caplog.text
     assert load_checkpoint(store.latest()).state["trainer"]["step"] == 9
 
@@ -201,7 +169,7 @@ def test_memory_is_used_again_where_it_fits(store):
     """A network that grows, or shrinks, is copied into memory that fits."""
     for size in (2, 5, 3):
         tensors = {"w": paddle.full([size], float(size)), "n": paddle.full([1], size, "int64")}
-        prefix = store.save(f"epoch_{size:05d}", Snapshot(tensors, {}, {}, STATE))
+        prefix = store.save(f"epoch_{size:05d}", Snapshot(tensors, {}, {}, snapshot().state))
         store.wait()
         loaded = load_checkpoint(prefix).weights
         np.testing.assert_array_equal(loaded["w"], np.full(size, size, "float32"))

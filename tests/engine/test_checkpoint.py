@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
+from small_runs import save
 
-from paddlevideo_fast.engine import CheckpointStore, Snapshot, load_checkpoint
+from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
 from paddlevideo_fast.engine.callbacks import Checkpointing, restore
-from paddlevideo_fast.engine.output import move_earlier_run_aside
+from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError
 
 
@@ -25,25 +26,13 @@ def store(tmp_path):
     return store
 
 
-def save(store, tag="epoch_00001", value=1.0, step=6, epoch=1):
-    weights = {"fc.weight": paddle.full([2, 2], value)}
-    state = {"trainer": {"step": step, "epoch": epoch}, "run": {}, "precision": {}, "callbacks": {}}
-    return store.save(tag, Snapshot(weights, {}, {}, state))
-
-
-def test_round_trip(store):
-    loaded = load_checkpoint(save(store, value=3.0))
+@pytest.mark.parametrize("ending", ["", ".json", ".pdopt"])
+def test_a_checkpoint_is_read_by_any_of_its_files_and_its_weights_by_paddle(store, ending):
+    prefix = save(store, value=3.0)
+    loaded = load_checkpoint(prefix + ending)
+    assert (loaded.prefix, loaded.state["trainer"]["step"]) == (prefix, 6)
     assert loaded.weights["fc.weight"].tolist() == [[3.0, 3.0], [3.0, 3.0]]
-    assert loaded.state["trainer"]["step"] == 6
-
-
-def test_any_file_of_a_checkpoint_names_it(store):
-    prefix = save(store)
-    assert load_checkpoint(prefix + ".json").prefix == load_checkpoint(prefix + ".pdopt").prefix == prefix
-
-
-def test_paddle_reads_the_weights(store):
-    assert paddle.load(save(store) + ".pdparams")["fc.weight"].shape == [2, 2]
+    assert paddle.load(prefix + ".pdparams")["fc.weight"].tolist() == [[3.0, 3.0], [3.0, 3.0]]
 
 
 def test_weights_alone_are_no_checkpoint_but_a_start(store):
@@ -170,24 +159,20 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         CheckpointStore(tmp_path / "file" / "out", "m").prepare()
 
 
-def test_keep_last(make_trainer, store):
-    make_trainer([Checkpointing(store, keep_last=2)], epochs=4).fit()
-    assert [os.path.basename(prefix) for *_, prefix in store.complete()] == ["m_epoch_00003", "m_epoch_00004"]
-    assert not list(store.folder.glob("m_epoch_00001*"))
-
-
 @pytest.mark.parametrize(
-    ("interval", "every_steps", "tags"),
+    ("arguments", "tags"),
     [
-        (1, None, ["epoch_00001", "epoch_00002", "epoch_00003"]),
-        (2, None, ["epoch_00002", "epoch_00003"]),
-        (5, None, ["epoch_00003"]),
-        (5, 6, ["step_00000006", "step_00000012", "step_00000018", "epoch_00003"]),
+        ((1,), ["epoch_00001", "epoch_00002", "epoch_00003"]),
+        ((2,), ["epoch_00002", "epoch_00003"]),
+        ((5,), ["epoch_00003"]),
+        ((5, 6), ["step_00000006", "step_00000012", "step_00000018", "epoch_00003"]),
+        ((1, None, 2), ["epoch_00002", "epoch_00003"]),
     ],
 )
-def test_when_checkpoints_are_written(make_trainer, store, interval, every_steps, tags):
-    make_trainer([Checkpointing(store, interval, every_steps)], epochs=3).fit()
+def test_when_checkpoints_are_written_and_which_stay(make_trainer, store, arguments, tags):
+    make_trainer([Checkpointing(store, *arguments)], epochs=3).fit()
     assert [prefix.rpartition("m_")[2] for *_, prefix in store.complete()] == tags
+    assert {path.stem for path in store.folder.iterdir()} == {f"m_{tag}" for tag in tags}
 
 
 def test_another_models_checkpoint_is_refused(make_trainer, store):
@@ -212,8 +197,8 @@ def test_an_earlier_run_is_moved_aside_and_nothing_else(store):
     ]
     for name in averages:
         (store.folder / name).write_text("")
-    move_earlier_run_aside(store.folder, "m")
-    move_earlier_run_aside(store.folder, "m")  # nothing is left to move
+    store.archive_earlier_run(TrainerState(), None)
+    store.archive_earlier_run(TrainerState(), None)  # nothing is left to move
     assert sorted(path.name for path in store.folder.iterdir()) == ["earlier-1", "notes.txt"]
     load_checkpoint(str(store.folder / "earlier-1" / "m_epoch_00001"))
     assert all((store.folder / "earlier-1" / name).exists() for name in averages)
@@ -223,7 +208,7 @@ def test_an_earlier_board_is_packed_so_that_visualdl_shows_the_runs_of_today(sto
     for folder in (store.folder / "vdl", store.folder / "test" / "vdl"):
         folder.mkdir(parents=True)
         (folder / "vdlrecords.1.log").write_text("curve")
-    move_earlier_run_aside(store.folder, "m")
+    store.archive_earlier_run(TrainerState(), None)
     assert not list(store.folder.rglob("*vdlrecords*"))
     for packed in ("earlier-1/vdl.zip", "earlier-1/test/vdl.zip"):
         with zipfile.ZipFile(store.folder / packed) as file:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
 
 import paddle
 import pytest
+from small_runs import save
 
-from paddlevideo_fast.engine import CheckpointStore, Snapshot, load_checkpoint
+from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
 from paddlevideo_fast.engine.distribution import Distribution
-from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError, ObjectError, PaddleVideoFastError, StoreAwayError
 from paddlevideo_fast.io import stores
@@ -32,12 +31,6 @@ def on_machine(s3_store, tmp_path, monkeypatch):
     return prepared
 
 
-def save(store, tag, value, step):
-    weights = {"fc.weight": paddle.full([2, 2], value)}
-    state = {"trainer": {"step": step, "epoch": step}, "run": {}, "precision": {}, "callbacks": {}}
-    return store.save(tag, Snapshot(weights, {}, {}, state))
-
-
 def names(s3_store, store):
     return set(s3_store.names(f"{store.mirror.url}/"))
 
@@ -48,8 +41,8 @@ SECOND = {name.replace("1", "2") for name in FIRST}
 
 def test_a_run_goes_on_elsewhere(s3_store, on_machine):
     here = on_machine("here")
-    save(here, "epoch_00001", 1.0, 1)
-    save(here, "epoch_00002", 2.0, 2)
+    save(here, "epoch_00001", 1.0, 1, 1)
+    save(here, "epoch_00002", 2.0, 2, 2)
     here.save_weights("best", {"fc.weight": paddle.full([2, 2], 3.0)})
     (here.folder / "train.log").write_text("a line\n")
     (here.folder / "vdl").mkdir()
@@ -62,37 +55,37 @@ def test_a_run_goes_on_elsewhere(s3_store, on_machine):
 
     there = on_machine("there")
     assert (there.folder / "train.log").read_text() == "a line\n"
-    checkpoint = checkpoint_to_resume(there, "auto", None, Distribution())
+    checkpoint = there.checkpoint_to_resume("auto", None, Distribution())
     assert checkpoint.weights["fc.weight"].tolist() == [[2.0, 2.0], [2.0, 2.0]]
     assert checkpoint.prefix == str(there.folder / "m_epoch_00002")
     assert not (there.folder / "m_epoch_00001.pdparams").exists()  # only what is needed is fetched
     assert (there.folder / "m_best.pdparams").exists()
-    save(there, "epoch_00003", 4.0, 3)
+    save(there, "epoch_00003", 4.0, 3, 3)
     there.remove_all_but(1)
     there.upload()
     left = {name for name in names(s3_store, here) if name.startswith("m_epoch")}
     assert left == {name.replace("1", "3") for name in FIRST}
 
     other = on_machine("third", "second")
-    named = checkpoint_to_resume(other, f"{here.mirror.url}/m_epoch_00003.pdparams", None, Distribution())
-    newest = checkpoint_to_resume(other, here.mirror.url, None, Distribution())
+    named = other.checkpoint_to_resume(f"{here.mirror.url}/m_epoch_00003.pdparams", None, Distribution())
+    newest = other.checkpoint_to_resume(here.mirror.url, None, Distribution())
     assert named.state["trainer"] == newest.state["trainer"] == {"step": 3, "epoch": 3}
 
 
 def test_an_earlier_run_is_not_written_over(s3_store, on_machine):
-    save(on_machine("here"), "epoch_00001", 1.0, 1)
+    save(on_machine("here"), "epoch_00001", 1.0, 1, 1)
     there = on_machine("there")
     with pytest.raises(CheckpointError, match=f"output_dir {there.mirror.url}: holds an earlier run"):
-        make_room(there, TrainerState(), None)
+        there.archive_earlier_run(TrainerState(), None)
     assert names(s3_store, there) >= FIRST
 
 
 def test_what_the_store_did_not_take_is_kept(s3_store, on_machine):
     here = on_machine("here")
-    save(here, "epoch_00001", 1.0, 1)
+    save(here, "epoch_00001", 1.0, 1, 1)
     s3_store.fault("error", method="PUT")
     with pytest.raises((StoreAwayError, ObjectError)):
-        save(here, "epoch_00002", 2.0, 2)
+        save(here, "epoch_00002", 2.0, 2, 2)
     s3_store.reset()
     assert not SECOND & names(s3_store, here)
     again = on_machine("here")
@@ -105,7 +98,7 @@ def test_a_checkpoint_that_is_cut_off_on_its_way_is_none(s3_store, on_machine):
     here = on_machine("here")
     s3_store.fault("error", "*.json", method="PUT")
     with pytest.raises((StoreAwayError, ObjectError)):
-        save(here, "epoch_00001", 1.0, 1)
+        save(here, "epoch_00001", 1.0, 1, 1)
     s3_store.reset()
     assert names(s3_store, here) >= FIRST - {"m_epoch_00001.json"}
     assert on_machine("there").latest() is None
@@ -128,7 +121,7 @@ def test_a_url_that_cannot_be_written_is_told_first(on_machine, url, told):
 
 def test_no_credentials_are_kept(s3_store, on_machine):
     here = on_machine("here")
-    save(here, "epoch_00001", 1.0, 1)
+    save(here, "epoch_00001", 1.0, 1, 1)
     here.upload()
     secrets = [s3_store.environment[name].encode() for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")]
     for path in here.folder.rglob("*"):
@@ -140,19 +133,19 @@ def test_no_credentials_are_kept(s3_store, on_machine):
 def test_what_a_user_deletes_here_stays_in_the_store(s3_store, on_machine, resume):
     """Weights are deleted to free the disk; the same command, refused or not, keeps those in the store."""
     here = on_machine("here")
-    save(here, "epoch_00001", 1.0, 1)
-    save(here, "epoch_00002", 2.0, 2)
+    save(here, "epoch_00001", 1.0, 1, 1)
+    save(here, "epoch_00002", 2.0, 2, 2)
     here.save_weights("best", {"fc.weight": paddle.full([2, 2], 3.0)})
     for path in here.folder.glob("*.pd*"):
         path.unlink()
 
     again = on_machine("here")
-    checkpoint = checkpoint_to_resume(again, resume, None, Distribution())
+    checkpoint = again.checkpoint_to_resume(resume, None, Distribution())
     if resume:
-        make_room(again, TrainerState(epoch=2, step=2), checkpoint)
+        again.archive_earlier_run(TrainerState(epoch=2, step=2), checkpoint)
     else:
         with pytest.raises(CheckpointError, match="holds an earlier run"):
-            make_room(again, TrainerState(), None)
+            again.archive_earlier_run(TrainerState(), None)
     again.upload()
     assert names(s3_store, again) == FIRST | SECOND | {"m_best.pdparams"}
 
@@ -167,7 +160,7 @@ def test_what_moves_aside_leaves_the_store(s3_store, on_machine):
     (here.folder / "vdl").mkdir()
     (here.folder / "vdl" / "records").write_bytes(b"curves")
     here.upload()
-    make_room(here, TrainerState(), None)
+    here.archive_earlier_run(TrainerState(), None)
     (here.folder / "train.log").write_text("another run\n")
     here.upload()
     assert names(s3_store, here) == {"train.log"}
@@ -183,7 +176,7 @@ def test_a_folder_that_moves_aside_is_no_object_to_remove(s3_store, on_machine):
     again = on_machine("here")
     again.prepare()
     assert "vdl/" in again.mirror.there
-    make_room(again, TrainerState(), None)
+    again.archive_earlier_run(TrainerState(), None)
     s3_store.reset()
     again.upload()
     removed = [one["path"] for one in s3_store.requests if one["method"] == "DELETE"]
@@ -199,24 +192,22 @@ def test_all_slashes_of_an_output_belong_to_its_key():
 
 
 def test_a_log_that_the_store_does_not_take_ends_no_run(s3_store, on_machine, caplog):
-    logging.getLogger("paddlevideo_fast").propagate = True
     here = on_machine("here")
     (here.folder / "metrics.jsonl").write_text("a record\n")
     (here.folder / "train.log").write_text("a line\n")
     s3_store.fault("error", "*metrics.jsonl", method="PUT")
-    save(here, "epoch_00001", 1.0, 1)
+    save(here, "epoch_00001", 1.0, 1, 1)
     assert "metrics.jsonl: the store answers 500; tried 3 times; the next upload tries again" in caplog.text
     assert names(s3_store, here) == FIRST | {"train.log"}
     s3_store.reset()
-    save(here, "epoch_00002", 2.0, 2)
+    save(here, "epoch_00002", 2.0, 2, 2)
     assert names(s3_store, here) == FIRST | SECOND | {"train.log", "metrics.jsonl"}
 
 
 @pytest.mark.parametrize("fault", ["error", "denied"])
 def test_a_store_that_is_away_when_only_logs_are_new_ends_no_run(s3_store, on_machine, caplog, fault):
-    logging.getLogger("paddlevideo_fast").propagate = True
     here = on_machine("here")
-    save(here, "epoch_00001", 1.0, 1)
+    save(here, "epoch_00001", 1.0, 1, 1)
     (here.folder / "train.log").write_text("a line\n")
     s3_store.fault(fault)
     here.upload()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import paddle
 import pytest
+from small_runs import RandomClips, assert_same, weights
 
 from paddlevideo_fast.engine import CheckpointStore, Evaluator, RoundedPrecision, Trainer
 from paddlevideo_fast.engine.callbacks import (
@@ -17,7 +18,6 @@ from paddlevideo_fast.engine.callbacks import (
     restore,
 )
 from paddlevideo_fast.engine.checkpoint import load_checkpoint
-from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.modeling import Preprocess, build_model
 from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.stages import parameters_in
@@ -34,32 +34,11 @@ ADAMW = {"name": "AdamW", "learning_rate": 0.01, "weight_decay": 0.1, "decay_bn_
 PREPROCESS = Preprocess((0.45, 0.45, 0.45), (0.2, 0.2, 0.2))
 
 
-class Clips:
-    """Random clips, three batches an epoch, in an order of the epoch."""
-
-    def __init__(self, batch_size=6):
-        rng = np.random.default_rng(0)
-        self.batch_size = batch_size
-        self.clips = rng.integers(0, 255, (18, 2, 24, 24, 3), dtype=np.uint8)
-        self.labels = rng.integers(0, 3, 18)
-
-    def __len__(self):
-        return 18 // self.batch_size
-
-    def epoch(self, epoch, start_batch=0):
-        order = np.random.default_rng(epoch).permutation(18).reshape(len(self), -1)
-        for ids in order[start_batch:]:
-            yield Batch(self.clips[ids], self.labels[ids], ids, np.zeros_like(ids))
-
-    def close(self):
-        """There are no workers to end."""
-
-
 class StartOnly(Callback):
     """Keeps the model's state at the first step."""
 
     def fit_begin(self, trainer):
-        self.state = {name: value.numpy().copy() for name, value in trainer.model.state_dict().items()}
+        self.state = weights(trainer)
 
 
 def make(
@@ -69,7 +48,7 @@ def make(
     paddle.seed(3)
     model = build_model(MODEL)
     freezing = Freezing(model, freeze, unfreeze_at)
-    loader = Clips(batch_size)
+    loader = RandomClips(18, batch_size, side=24)
     ema = ExponentialMovingAverage(model, 0.9, freezing.later)
     store = [Checkpointing(CheckpointStore(folder, "tiny"), every_steps=1)] if folder else []
     own = [BatchNormSplits(model), Unfreezing(freezing), ema, *(each(loader) for each in further), *store]
@@ -88,13 +67,12 @@ def make(
 
 
 def state_of(trainer):
-    weights = {name: value.numpy() for name, value in trainer.model.state_dict().items()}
     tensors = {
         f"{type(each).__name__}/{name}": value.numpy()
         for each in trainer.callbacks
         for name, value in each.tensors().items()
     }
-    return {**weights, **tensors}
+    return {**weights(trainer), **tensors}
 
 
 def precise_bn(loader):
@@ -135,12 +113,7 @@ def test_frozen_parts_keep_every_bit(case):
 
 @pytest.mark.parametrize("optimizer", [MOMENTUM, ADAMW], ids=["momentum", "adamw"])
 def test_a_run_resumed_at_any_step_takes_the_same_steps_across_unfreezing(tmp_path, optimizer):
-    options = {
-        "optimizer": optimizer,
-        "unfreeze_at": {"res2": 1, "stem": 2},
-        "epochs": 3,
-        "bn_splits": 2,
-    }
+    options = {"optimizer": optimizer, "unfreeze_at": {"res2": 1, "stem": 2}, "epochs": 3, "bn_splits": 2}
     whole = make(folder=tmp_path, **options)
     whole.fit()
     expected = state_of(whole)
@@ -151,8 +124,7 @@ def test_a_run_resumed_at_any_step_takes_the_same_steps_across_unfreezing(tmp_pa
         resumed = make(**options)
         restore(resumed, load_checkpoint(str(tmp_path / f"tiny_step_{step:08d}")))
         resumed.fit()
-        for name, value in state_of(resumed).items():
-            np.testing.assert_array_equal(value, expected[name], f"{name} from step {step}")
+        assert_same(expected, state_of(resumed))
 
 
 def test_a_part_that_begins_to_train_has_the_optimizers_state_of_a_first_step():

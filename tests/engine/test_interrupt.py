@@ -1,6 +1,5 @@
 """Signals while a run trains."""
 
-import logging
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
@@ -28,7 +27,6 @@ def test_without_a_signal_the_handlers_are_as_before():
 
 
 def test_another_thread_trains_without_handlers_and_says_so(make_trainer, caplog):
-    logging.getLogger("paddlevideo_fast").propagate = True
     trainer = make_trainer([])
 
     def train():

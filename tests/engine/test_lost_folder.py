@@ -12,7 +12,8 @@ import pytest
 
 from paddlevideo_fast.engine import BackgroundStore, CheckpointStore, load_checkpoint
 from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, Evaluation, Recorder, restore
-from paddlevideo_fast.engine.sinks import JsonLinesSink, VisualDLSink
+from paddlevideo_fast.engine.sinks import JsonLinesSink
+from paddlevideo_fast.engine.trackers import TrackedRun, VisualDL
 from paddlevideo_fast.errors import CheckpointError, UnsavedError
 from paddlevideo_fast.log import log_file
 
@@ -35,10 +36,9 @@ def run(make_trainer, folder, caplog, request):
                     store.wait()
                     harm()
 
-        logging.getLogger("paddlevideo_fast").propagate = True
         logging.getLogger("paddlevideo_fast").setLevel("INFO")
         store = request.param(folder, "m")
-        sinks = [JsonLinesSink(folder / "metrics.jsonl"), VisualDLSink(folder / "vdl")]
+        sinks = [JsonLinesSink(folder / "metrics.jsonl"), VisualDL(TrackedRun("m", folder, {}))]
         trainer = make_trainer([Harm(), Recorder(sinks, interval=1), Checkpointing(store)], epochs=2)
         with log_file(folder / "train.log"):
             trainer.fit()

@@ -6,6 +6,7 @@ import numpy as np
 import paddle
 import pytest
 from paddle import nn
+from small_runs import assert_same, weights
 
 from paddlevideo_fast.engine import (
     CheckpointStore,
@@ -139,9 +140,7 @@ def test_it_equals_brute_force_over_the_whole_set_and_changes_nothing(kind, num_
     assert incidents == [DecodeFailure("bad.mp4", "failed", "cut")]
     assert net.training
     assert net.second.training
-    after = {**net.state_dict(), **split_statistics(net)}
-    for name, value in before.items():
-        np.testing.assert_array_equal(after[name].numpy(), value, err_msg=name)
+    assert_same(before, {**net.state_dict(), **split_statistics(net)})
     net.eval()
     check(population_statistics(Evaluator(Clips(), layout_of(kind)), net), by_hand(Clips(), net))
     assert not net.training
@@ -225,8 +224,7 @@ def test_a_resumed_run_takes_the_same_steps(make_run, tmp_path):
     restore(resumed, load_checkpoint(str(tmp_path / "m_epoch_00001")))
     resumed.fit()
     assert resumed.state.step == whole.state.step
-    for name, value in whole.model.state_dict().items():
-        np.testing.assert_array_equal(value.numpy(), resumed.model.state_dict()[name].numpy(), err_msg=name)
+    assert_same(weights(whole), weights(resumed))
 
 
 def test_a_run_that_was_stopped_in_the_pass_repeats_it(make_run):
@@ -240,8 +238,7 @@ def test_a_run_that_was_stopped_in_the_pass_repeats_it(make_run):
     assert resumed.state.epoch == 1
     resumed.fit()
     assert resumed.state.step == whole.state.step
-    for name, value in whole.model.state_dict().items():
-        np.testing.assert_array_equal(value.numpy(), resumed.model.state_dict()[name].numpy(), err_msg=name)
+    assert_same(weights(whole), weights(resumed))
 
 
 def test_averaged_weights_are_evaluated_with_statistics_of_their_own(make_run):

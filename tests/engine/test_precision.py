@@ -1,12 +1,12 @@
 """Mixed precision against arithmetic by hand, and against float32."""
 
 import json
-import logging
 
 import numpy as np
 import paddle
 import pytest
 from paddle import nn
+from small_runs import StopAt, assert_same, weights
 
 from paddlevideo_fast.engine import (
     CheckpointStore,
@@ -43,31 +43,12 @@ def float16_with_scale(scale, every=2000):
     return precision
 
 
-def weights(trainer):
-    return {name: value.numpy().copy() for name, value in trainer.model.state_dict().items()}
-
-
-def assert_same(left, right):
-    assert left.keys() == right.keys()
-    for name in left:
-        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
-
-
 class Losses(Callback):
     def __init__(self):
         self.values = []
 
     def step_end(self, trainer):
         self.values.append(trainer.drain()["loss"])
-
-
-class StopAt(Callback):
-    def __init__(self, step):
-        self.step = step
-
-    def step_end(self, trainer):
-        if trainer.state.step == self.step:
-            trainer.interrupt.requested = 15
 
 
 # Numbers
@@ -299,7 +280,6 @@ def test_a_stopped_and_resumed_run_takes_the_same_steps(make_trainer, tmp_path, 
 
 
 def test_an_overflow_leaves_the_step_out(make_trainer, tmp_path, caplog):
-    logging.getLogger("paddlevideo_fast").propagate = True
 
     class Watch(Callback):
         def __init__(self):
@@ -411,7 +391,6 @@ def test_an_overflow_on_another_rank_leaves_the_step_out(make_trainer):
 
 
 def test_another_precision_goes_on_with_a_warning(make_trainer, tmp_path, caplog):
-    logging.getLogger("paddlevideo_fast").propagate = True
     store = CheckpointStore(tmp_path, "m")
     store.prepare()
     first = make_trainer([StopAt(2), Checkpointing(store)], precision=float16_with_scale(2.0**10))

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
-import time
 
 import numpy as np
 import paddle
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from paddlevideo_fast.engine.callbacks import Callback, Recorder
 from paddlevideo_fast.engine.prefetch import device_inputs, one_ahead, to_device
@@ -98,28 +94,6 @@ def test_leaving_waits_for_the_item_that_is_being_prepared():
     may_end.set()
     leaving.join(10)
     assert ended.is_set()
-
-
-@settings(max_examples=30)
-@given(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 12))
-def test_any_pace_of_both_sides_keeps_the_order(paces, num_taken):
-    """Whichever of the two threads is slower, each item comes once, and the thread is never two ahead."""
-    prepared = []
-
-    def prepare(item):
-        time.sleep(item * 1e-3)
-        prepared.append(item)
-        return item
-
-    ahead = one_ahead(iter(paces), prepare)
-    taken = []
-    for item in itertools.islice(ahead, num_taken):
-        time.sleep((3 - item) * 1e-3)
-        taken.append(item)
-        assert len(prepared) <= len(taken) + 1
-    ahead.close()
-    assert taken == paces[:num_taken]
-    assert prepared == paces[: len(prepared)]
 
 
 @pytest.mark.gpu

@@ -1,7 +1,6 @@
 """Log line, metrics.jsonl, averages."""
 
 import json
-import logging
 import re
 import time
 from dataclasses import replace
@@ -9,19 +8,20 @@ from dataclasses import replace
 import numpy as np
 import paddle
 import pytest
+from small_runs import Changed
 
 from paddlevideo_fast.cli.plot import read_run
 from paddlevideo_fast.engine import Distribution, evaluate
 from paddlevideo_fast.engine.callbacks import Recorder
-from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, VisualDLSink
+from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.state import StepRecord, StepWindow
+from paddlevideo_fast.engine.trackers import TrackedRun, VisualDL
 from paddlevideo_fast.loader import DecodeFailure
 from paddlevideo_fast.metrics import CenterCropMetric
 from paddlevideo_fast.report.drawings import curve_figures
 
 
 def test_the_log_line_is_paddlevideos(make_trainer, caplog):
-    logging.getLogger("paddlevideo_fast").propagate = True
     with caplog.at_level("INFO", logger="paddlevideo_fast"):
         make_trainer([Recorder([ConsoleSink()], interval=4)], epochs=1).fit()
     lines = [record.getMessage() for record in caplog.records if "train step" in record.getMessage()]
@@ -44,7 +44,6 @@ def test_the_efficiency_is_what_the_processes_reach_of_as_many_alone(make_traine
         world_size = 4
 
     records = []
-    logging.getLogger("paddlevideo_fast").propagate = True
     with caplog.at_level("INFO", logger="paddlevideo_fast"):
         make_trainer(
             [Recorder([Written()], interval=4, one_process_ips=1000.0)], epochs=1, distribution=Four()
@@ -95,8 +94,9 @@ def test_a_loss_that_is_no_number_is_valid_json(loss, tmp_path):
 def test_visualdl_gets_every_number(make_trainer, tmp_path):
     from visualdl import LogReader
 
-    make_trainer([Recorder([VisualDLSink(tmp_path)], interval=3)], epochs=1).fit()
-    files = list(tmp_path.glob("vdlrecords*"))
+    board = VisualDL(TrackedRun("m", tmp_path, {}))
+    make_trainer([Recorder([board], interval=3)], epochs=1).fit()
+    files = list(board.folder.glob("vdlrecords*"))
     assert len(files) == 1
     reader = LogReader(file_path=str(files[0]))
     assert [point.id for point in reader.get_data("scalar", "train/loss")] == [1, 4]
@@ -119,7 +119,8 @@ def curves_in(folder):
 
 def write_board(folder, start, position, steps, ends=(), value=0.0):
     """A start of a run: opens its board at a position, and writes steps and ends of epochs."""
-    board = VisualDLSink(folder, {"seed": 1}, ["valid/top1"])
+    board = VisualDL(TrackedRun("m", folder, {}, {"seed": 1}, "top1"))
+    board.folder = folder
     board.open(*position)
     for step in steps:
         board.write({"kind": "train", "step": step, "epoch": 1, "loss": step + value})
@@ -189,10 +190,7 @@ def test_evaluation_counts_what_does_not_decode(make_trainer):
             worse = DecodeFailure("worse.mp4", "failed", "empty")
             yield type(batch)(batch.clips[:0], batch.labels[:0], none, none, [worse])
 
-    metrics = evaluate(
-        trainer.model, WithFailures(), trainer.preprocess, CenterCropMetric(),
-        seen.append,
-    )  # fmt: skip
+    metrics = evaluate(trainer.model, WithFailures(), trainer.preprocess, CenterCropMetric(), seen.append)
     assert (metrics["num_samples"], metrics["num_failed"], metrics["num_replaced"]) == (24, 7, 12)
     assert [(path, kind) for path, kind, *_ in seen[0]] == [
         ("bad0.mp4", "failed"),
@@ -209,31 +207,17 @@ def test_replaced_frames_are_counted_and_shown_once_an_epoch(make_trainer, caplo
     trainer = make_trainer([Recorder([ConsoleSink()])], on_incidents=seen.extend)
     loader = trainer.make_loader(None)
 
-    class Damaged:
-        def __len__(self):
-            return len(loader)
+    def damaged(batch, epoch):
+        frames = {"a.mp4": 1 + epoch, "b.mp4": 1}.items()
+        yield replace(batch, incidents=[DecodeFailure.replaced(*each) for each in frames])
 
-        def epoch(self, epoch, start_batch=0):
-            for batch in loader.epoch(epoch, start_batch):
-                yield replace(
-                    batch,
-                    incidents=[
-                        DecodeFailure.replaced("a.mp4", 1 + epoch),
-                        DecodeFailure.replaced("b.mp4", 1),
-                    ],
-                )
-
-    trainer.make_loader = lambda phase: Damaged()
-    logging.getLogger("paddlevideo_fast").propagate = True
+    trainer.make_loader = lambda phase: Changed(loader, damaged)
     with caplog.at_level("INFO", logger="paddlevideo_fast"):
         trainer.fit()
     ends = [record.getMessage() for record in caplog.records if "END epoch" in record.getMessage()]
     assert [re.search(r"sec, (\d+) damaged frames replaced$", line).group(1) for line in ends] == ["12", "18"]
-    assert {(incident.path, incident.num_frames) for incident in seen} == {
-        ("a.mp4", 1),
-        ("a.mp4", 2),
-        ("b.mp4", 1),
-    }
+    found = {(incident.path, incident.num_frames) for incident in seen}
+    assert found == {("a.mp4", 1), ("a.mp4", 2), ("b.mp4", 1)}
 
 
 class Clock:
@@ -252,27 +236,19 @@ def test_reader_cost_is_the_wait_for_data_and_nothing_else(make_trainer, monkeyp
     clock, records = Clock(), []
     monkeypatch.setattr(time, "perf_counter", clock)
 
-    class Sink:
-        def open(self, step, epoch):
-            pass
-
+    class Kept(Sink):
         def write(self, record):
             records.append(record)
 
-        def close(self):
-            pass
-
-    trainer = make_trainer([Recorder([Sink()], interval=1)], epochs=1, accumulate_steps=accumulate_steps)
+    trainer = make_trainer([Recorder([Kept()], interval=1)], epochs=1, accumulate_steps=accumulate_steps)
     loader, drain, preprocess = trainer.make_loader(None), trainer.drain, trainer.preprocess
 
-    class Slow:
-        def __len__(self):
-            return len(loader)
+    def slow(batch, epoch):
+        clock.now_sec += 3
+        yield batch
 
-        def epoch(self, epoch, start_batch=0):
-            for batch in loader.epoch(epoch, start_batch):
-                clock.now_sec += 3
-                yield batch
+    def slow_loader(phase):
+        return Changed(loader, slow)
 
     def compute(clips):
         clock.now_sec += 5
@@ -282,7 +258,7 @@ def test_reader_cost_is_the_wait_for_data_and_nothing_else(make_trainer, monkeyp
         clock.now_sec += 7
         return drain()
 
-    trainer.make_loader, trainer.preprocess, trainer.drain = lambda phase: Slow(), compute, wait_for_device
+    trainer.make_loader, trainer.preprocess, trainer.drain = slow_loader, compute, wait_for_device
     trainer.fit()
     steps = [record for record in records if record["kind"] == "train"]
     assert len(steps) == 6 // accumulate_steps

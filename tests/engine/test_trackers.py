@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 import types
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.engine.callbacks import Recorder
 from paddlevideo_fast.engine.sinks import JsonLinesSink
-from paddlevideo_fast.engine.trackers import Results, TrackedRun, Tracker, flattened
+from paddlevideo_fast.engine.trackers import Results, TrackedRun, flattened
 from paddlevideo_fast.errors import ConfigError, MissingExtraError
 from paddlevideo_fast.registry import TRACKERS
 from tests.support import tracked
@@ -136,7 +135,6 @@ def test_a_tracker_that_fails_warns_once(make_trainer, tmp_path, monkeypatch, ca
     (tmp_path / "tensorboard").write_text("no folder")
     (tmp_path / "wandb").write_text("no folder")
     monkeypatch.setenv("WANDB_DIR", "/dev/null")
-    logging.getLogger("paddlevideo_fast").propagate = True
     shown = TRACKERS.get(tracker)(TrackedRun("name", tmp_path, {}), **places)
     if tracker == "wandb":
         monkeypatch.setattr("wandb.init", lambda **options: 1 / 0)
@@ -171,11 +169,3 @@ def test_what_is_kept_of_the_weights(tmp_path):
 def test_settings_become_flat():
     values = {"a": {"b": 1, "c": {"d": "x"}}, "e": True, "f": [1], "g": None}
     assert flattened(values) == {"a.b": 1, "a.c.d": "x", "e": 1}
-
-
-def test_a_tracker_without_methods_does_nothing(tmp_path):
-    tracker = Tracker(TrackedRun("name", tmp_path, {}))
-    tracker.open(0, 0)
-    tracker.write({"kind": "train", "step": 1})
-    tracker.finish(Results({}, [], [], []))
-    tracker.close()

@@ -3,6 +3,7 @@
 import numpy as np
 import paddle
 import pytest
+from small_runs import StopAt, assert_same, weights
 
 from paddlevideo_fast.engine import CheckpointStore, Distribution, TrainingInterrupted, load_checkpoint
 from paddlevideo_fast.engine.callbacks import (
@@ -17,16 +18,6 @@ from paddlevideo_fast.errors import CheckpointError, NonFiniteLossError
 from paddlevideo_fast.schedule import Phase
 
 
-def weights(trainer):
-    return {name: value.numpy().copy() for name, value in trainer.model.state_dict().items()}
-
-
-def assert_same(left, right):
-    assert left.keys() == right.keys()
-    for name in left:
-        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
-
-
 class Curve:
     """A rate that differs at every step."""
 
@@ -34,21 +25,12 @@ class Curve:
         return 0.1 / (1 + epoch)
 
 
-class StopAt(Callback):
-    def __init__(self, step):
-        self.step = step
-
-    def step_end(self, trainer):
-        if trainer.state.step == self.step:
-            trainer.interrupt.requested = 15
-
-
 class Trace(Callback):
     def __init__(self):
         self.calls = []
 
     def __getattribute__(self, name):
-        if name in ("fit_begin", "phase_begin", "epoch_begin", "epoch_end", "phase_end", "fit_end"):
+        if name in ("fit_begin", "phase_begin", "epoch_begin", "epoch_end", "fit_end"):
             self.calls.append(name)
         return super().__getattribute__(name)
 
@@ -118,23 +100,19 @@ def test_accumulation_takes_the_step_of_the_whole_batch(make_trainer, size):
         np.testing.assert_allclose(value, weights(parts)[name], rtol=2e-5, atol=1e-6)
 
 
-def test_the_last_group_of_an_epoch_may_be_smaller(make_trainer):
-    trainer = make_trainer(accumulate_steps=4, epochs=1)
+# six batches are four and two; with `max_iters` each epoch ends sooner
+@pytest.mark.parametrize(("arguments", "steps"), [({"accumulate_steps": 4}, 4), ({"max_iters": 1}, 2)])
+def test_steps_of_two_epochs(make_trainer, arguments, steps):
+    trainer = make_trainer(**arguments)
     trainer.fit()
-    assert trainer.state.step == 2  # six batches: four and two
-
-
-def test_max_iters_ends_each_epoch(make_trainer):
-    trainer = make_trainer(max_iters=2)
-    trainer.fit()
-    assert (trainer.state.epoch, trainer.state.step) == (2, 4)
+    assert (trainer.state.epoch, trainer.state.step) == (2, steps)
 
 
 def test_hooks_run_in_order(make_trainer):
     trace = Trace()
     make_trainer([trace]).fit()
     epoch = ["epoch_begin", "epoch_end"]
-    assert trace.calls == ["fit_begin", "phase_begin", *epoch, *epoch, "phase_end", "fit_end"]
+    assert trace.calls == ["fit_begin", "phase_begin", *epoch, *epoch, "fit_end"]
 
 
 class Phases(Callback):

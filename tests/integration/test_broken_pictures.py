@@ -3,7 +3,7 @@
 import pytest
 
 from paddlevideo_fast.cli import main
-from paddlevideo_fast.engine.sinks import VisualDLSink
+from paddlevideo_fast.engine.trackers import VisualDL
 from paddlevideo_fast.modeling import complexity
 from paddlevideo_fast.report import results
 
@@ -30,7 +30,7 @@ def test_a_run_goes_on_without_what_shows(tiny_config, tmp_path, records, monkey
     if "page" in parts:
         monkeypatch.setattr(results, "render", broken)
     if "board" in parts:
-        monkeypatch.setattr(VisualDLSink, "_add", broken)
+        monkeypatch.setattr(VisualDL, "_add", broken)
     if "count" in parts:
         monkeypatch.setattr(complexity, "_CONVOLUTIONS", None)
     assert main(["-c", str(tiny_config)]) == 0

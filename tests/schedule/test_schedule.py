@@ -25,35 +25,23 @@ def test_functions_at_their_corners():
 def test_phases():
     assert plain_phases(12) == [Phase(0, 12)]
     (phase,) = plain_phases(12)
-    assert (phase.batch_multiplier, phase.bn_splits, phase.bn_sync_devices, phase.short_cycle) == (
-        1,
-        1,
-        1,
-        (),
-    )
+    assert (phase.batch_multiplier, phase.bn_splits, phase.bn_sync_devices) == (1, 1, 1)
     assert phase.num_frames is phase.crop_size is phase.sampling_rate is None
     assert phase.shape == "as configured"
     assert plain_phases(12, 4) == [Phase(0, 12, bn_sync_devices=4)]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "numbers"),
+    [
+        *((0, 0, {}), (3, 3, {}), (-1, 2, {}), (4, 2, {})),
+        *((0, 1, {name: 0}) for name in ("batch_multiplier", "bn_splits", "bn_sync_devices")),
+        (0, 1, {"bn_splits": 2, "bn_sync_devices": 2}),
+    ],
+)
+def test_spans_without_an_epoch_and_batches_of_nothing_are_no_phase(start, end, numbers):
     with pytest.raises(ValueError, match="not a phase"):
-        plain_phases(0)
-
-
-@pytest.mark.parametrize(("start", "end"), [(3, 3), (-1, 2), (4, 2)])
-def test_a_span_without_an_epoch_is_no_phase(start, end):
-    with pytest.raises(ValueError, match="not a phase"):
-        Phase(start, end)
-
-
-@pytest.mark.parametrize("name", ["batch_multiplier", "bn_splits", "bn_sync_devices"])
-def test_the_numbers_of_a_phase_are_1_or_more(name):
-    assert getattr(Phase(0, 1, **{name: 2}), name) == 2
-    with pytest.raises(ValueError, match="not a phase"):
-        Phase(0, 1, **{name: 0})
-
-
-def test_batches_are_split_or_shared_and_not_both():
-    with pytest.raises(ValueError, match="not a phase"):
-        Phase(0, 1, bn_splits=2, bn_sync_devices=2)
+        Phase(start, end, **numbers)
 
 
 def test_the_shape_of_a_phase_in_words():

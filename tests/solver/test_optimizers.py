@@ -202,8 +202,7 @@ class Network(paddle.nn.Layer):
 )
 def test_layers_declare_what_has_no_decay_unless_the_config_says(words, decayed):
     recipe = build(OPTIMIZERS, {"name": "AdamW", "learning_rate": 0.1, "no_weight_decay_name": words})
-    groups = recipe.groups(Network())
-    assert {name for group in groups if group.decay for name in group.names} == decayed
+    assert {name for name, rule in recipe.rules(Network()).items() if rule.decay} == decayed
 
 
 VIT = {"embed_dim": 16, "depth": 1, "num_heads": 2, "img_size": 32}
@@ -214,8 +213,8 @@ MVIT = {"num_frames": 4, "crop_size": 32, "embed_dim": 16, "depths": [1, 1]}
 @pytest.mark.parametrize(("name", "arguments"), [("VisionTransformer", VIT), ("SwinTransformer3D", SWIN)])
 def test_what_the_transformers_declare_are_tables_and_tokens_of_theirs(name, arguments):
     network = build(BACKBONES, {"name": name, **arguments})
-    groups = build(OPTIMIZERS, {"name": "AdamW", "learning_rate": 0.1}).groups(network)
-    decayed = {name for group in groups if group.decay for name in group.names}
+    rules = build(OPTIMIZERS, {"name": "AdamW", "learning_rate": 0.1}).rules(network)
+    decayed = {name for name, rule in rules.items() if rule.decay}
     assert decayed == {  # weights of layers, which lie below a layer of their own
         name for name, value in network.named_parameters() if value.ndim > 1 and name.endswith(".weight")
     }
@@ -225,9 +224,9 @@ def test_what_the_transformers_declare_are_tables_and_tokens_of_theirs(name, arg
 
 def test_the_tables_and_the_token_of_mvit_decay_as_in_the_authors_config():
     network = build(BACKBONES, {"name": "MViT", **MVIT})
-    groups = build(OPTIMIZERS, {"name": "AdamW", "learning_rate": 0.1}).groups(network)
+    rules = build(OPTIMIZERS, {"name": "AdamW", "learning_rate": 0.1}).rules(network)
     shapes = {name: value.shape for name, value in network.named_parameters()}
-    spared = {name for group in groups if not group.decay for name in group.names}
+    spared = {name for name, rule in rules.items() if not rule.decay}
     assert spared == {name for name, shape in shapes.items() if len(shape) == 1}
 
 

@@ -1,67 +1,40 @@
-"""Parameter groups as a function of names and shapes."""
+"""The rule of each parameter as a function of names and shapes."""
 
 from __future__ import annotations
 
+import paddle
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from paddlevideo_fast.solver import group_parameters
-
-SHAPES = {
-    "backbone.conv._conv.weight": [8, 3, 7, 7],
-    "backbone.conv._batch_norm.weight": [8],
-    "backbone.conv._batch_norm.bias": [8],
-    "head.fc.weight": [64, 3],
-    "head.fc.bias": [3],
-}
+from paddlevideo_fast.config import build
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.registry import OPTIMIZERS
 
 
 def rules(**arguments):
-    groups = group_parameters(SHAPES, **{"lr_multipliers": {}, **arguments})
-    return {name: (group.decay, group.lr_multiplier) for group in groups for name in group.names}
+    """Rules of `a`, a layer with a batch norm `a.b`, and of `ab`, whose name begins as that of `a`."""
+    network = paddle.nn.Sequential(("a", paddle.nn.Linear(2, 2)), ("ab", paddle.nn.Linear(2, 2)))
+    network.a.b = paddle.nn.BatchNorm1D(2)
+    return build(OPTIMIZERS, {"name": "SGD", "learning_rate": 1.0, **arguments}).rules(network)
 
 
 @pytest.mark.smoke
-def test_the_tsm_recipe():
-    found = rules(lr_multipliers={"head.fc.weight": 5, "head.fc.bias": 10})
-    assert found == {
-        "backbone.conv._conv.weight": (True, 1.0),
-        "backbone.conv._batch_norm.weight": (False, 1.0),
-        "backbone.conv._batch_norm.bias": (False, 1.0),
-        "head.fc.weight": (True, 5.0),
-        "head.fc.bias": (False, 10.0),
+def test_matrices_decay_and_the_longest_name_decides_on_the_rate():
+    assert rules(lr_multipliers={"a": 0.1, "a.b": 0.5, "ab.bias": 10}) == {
+        "a.weight": (True, 0.1),
+        "a.bias": (False, 0.1),
+        "a.b.weight": (False, 0.5),
+        "a.b.bias": (False, 0.5),
+        "ab.weight": (True, 1.0),
+        "ab.bias": (False, 10.0),
     }
 
 
-def test_the_longest_name_wins_and_words_switch_decay_off():
-    found = rules(
-        lr_multipliers={"backbone": 0.1, "backbone.conv._conv": 0.5}, no_decay=lambda name: "fc" in name
-    )
-    assert found["backbone.conv._batch_norm.bias"] == (False, 0.1)
-    assert found["backbone.conv._conv.weight"] == (True, 0.5)
-    assert found["head.fc.weight"] == (False, 1.0)
-    assert rules(decay_one_dimensional=True)["head.fc.bias"] == (True, 1.0)
+def test_decay_on_biases_and_words_that_switch_it_off():
+    found = rules(decay_bn_bias=True, no_weight_decay_name="b.w")
+    assert {name for name, rule in found.items() if not rule.decay} == {"a.b.weight", "ab.weight"}
 
 
-def test_an_entry_that_fits_nothing_is_an_error():
-    with pytest.raises(KeyError, match="head.f"):
-        rules(lr_multipliers={"head.f": 2})
-
-
-names = st.sampled_from(["a.weight", "a.bias", "a.b.weight", "ab.weight", "b.c.d", "b.c", "c"])
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.dictionaries(names, st.lists(st.integers(1, 4), max_size=4), min_size=1),
-    st.sampled_from([{}, {"a": 2.0}, {"b": 3.0, "b.c": 4.0}]),
-    st.booleans(),
-)
-def test_every_parameter_is_in_exactly_one_group(shapes, multipliers, decay_all):
-    fits = {key: [name for name in shapes if f"{name}.".startswith(f"{key}.")] for key in multipliers}
-    multipliers = {key: factor for key, factor in multipliers.items() if fits[key]}
-    groups = group_parameters(shapes, multipliers, decay_all)
-    listed = [name for group in groups for name in group.names]
-    assert sorted(listed) == sorted(shapes)
-    assert len({(group.decay, group.lr_multiplier) for group in groups}) == len(groups)
+@pytest.mark.parametrize("key", ["a.weigh", "b"])
+def test_an_entry_that_fits_nothing_is_an_error(key):
+    with pytest.raises(ConfigError, match=f"no parameter is called '{key}'"):
+        rules(lr_multipliers={key: 2})

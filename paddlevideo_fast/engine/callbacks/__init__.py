@@ -7,7 +7,6 @@ from paddlevideo_fast.engine.callbacks.evaluation import (
     PreciseBatchNorm,
 )
 from paddlevideo_fast.engine.callbacks.profiling import ProfilerOptions, Profiling, ProfilingFinished
-from paddlevideo_fast.engine.callbacks.recorder import Complexity, ProgressBar, Recorder
+from paddlevideo_fast.engine.callbacks.recorder import Complexity, ProgressBar, Recorder, Tracking
 from paddlevideo_fast.engine.callbacks.schedule import BatchNormSplits, LearningRate, PhaseLog, Unfreezing
-from paddlevideo_fast.engine.callbacks.tracking import Tracking
 from paddlevideo_fast.engine.trainer import Callback

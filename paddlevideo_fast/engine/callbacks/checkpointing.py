@@ -3,11 +3,13 @@
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import paddle
 
-from paddlevideo_fast.engine.checkpoint import CheckpointStore, Snapshot, portable_state, restore_optimizer
+from paddlevideo_fast.engine.checkpoint import Snapshot, portable_state, restore_optimizer
+from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import CheckpointError
 from paddlevideo_fast.loader.class_names import NAMES_KEY
@@ -17,6 +19,7 @@ from paddlevideo_fast.machine import MKL_PATH
 logger = get_logger(__name__)
 
 
+@dataclass(eq=False)
 class Checkpointing(Callback):
     """Saves every `interval` epochs, after the last epoch, on interruption and every `every_steps` steps.
 
@@ -28,20 +31,13 @@ class Checkpointing(Callback):
         class_names: what the classes of the network are called, for later runs; None: not known.
     """
 
-    def __init__(
-        self,
-        store: CheckpointStore,
-        interval: int = 1,
-        every_steps: int | None = None,
-        keep_last: int | None = None,
-        class_names: Sequence[str] | None = None,
-    ) -> None:
-        self.store = store
-        self.interval = interval
-        self.every_steps = every_steps
-        self.keep_last = keep_last
-        self._named = {} if class_names is None else {NAMES_KEY: list(class_names)}
-        self._steps_per_epoch = 0
+    store: CheckpointStore
+    interval: int = 1
+    every_steps: int | None = None
+    keep_last: int | None = None
+    class_names: Sequence[str] | None = None
+
+    _steps_per_epoch = 0
 
     def epoch_begin(self, trainer: Trainer) -> None:
         trainer.distribution.gather_from(self.store.check)
@@ -103,7 +99,7 @@ class Checkpointing(Callback):
                 "precision": trainer.precision.state_dict(),
                 "callbacks": {key: callback.state_dict() for key, callback in _keyed(trainer).items()},
                 "run": run_identity(trainer, trainer.state.epoch),
-                **self._named,
+                **({} if self.class_names is None else {NAMES_KEY: list(self.class_names)}),
             },
         )
         prefix = self.store.save(tag, snapshot)

@@ -1,26 +1,89 @@
-"""Validation between epochs, and the weights and batch-norm statistics that it sees."""
+"""Validation between epochs: which is the best, and the weights and batch-norm statistics that it sees."""
 
 import contextlib
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import paddle
 
 from paddlevideo_fast.config.settings import SelectionSettings
-from paddlevideo_fast.engine.checkpoint import CheckpointStore
 from paddlevideo_fast.engine.evaluator import Evaluator
+from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.precise_bn import Statistics, population_statistics, put_statistics
 from paddlevideo_fast.engine.protocols import VideoModel
-from paddlevideo_fast.engine.selection import Selection
 from paddlevideo_fast.engine.trainer import Callback, Trainer
+from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling.layers import restart_splits
+from paddlevideo_fast.registry import did_you_mean
 
 logger = get_logger(__name__)
 
+_LOSS = "loss"
+_COUNT = "num_"
 
+
+@dataclass(frozen=True)
+class Selection:
+    """Compares validations by one of their values.
+
+    Args:
+        settings: say which value, and whether high or low is good.
+    """
+
+    settings: SelectionSettings = field(default_factory=SelectionSettings)
+
+    def check(self, names: Sequence[str]) -> None:
+        """Checks that a validation gives the configured value.
+
+        Args:
+            names: of the values that the metric gives.
+
+        Raises:
+            ConfigError: it does not; the message has the names.
+        """
+        name, known = self.settings.metric, {*names, _LOSS}
+        if name is not None and name not in known:
+            hint = did_you_mean(name, known)
+            listed = "" if "known:" in hint else f" Known: {', '.join(sorted(known))}"
+            raise ConfigError([f"SELECTION.metric={name}: validation gives no such value{hint}{listed}"])
+
+    def value_of(self, metrics: Mapping[str, float]) -> tuple[str, float] | None:
+        """Name and value of the number that decides; None where nothing was evaluated.
+
+        If the settings name none, the first value that begins with "top" decides, else the first of all.
+
+        Raises:
+            ConfigError: the validation does not give the configured value.
+        """
+        names = [name for name in metrics if not name.startswith(_COUNT)]
+        if not names:
+            return None
+        self.check(names)
+        usual = next((name for name in names if name.startswith("top")), names[0])
+        name = self.settings.metric or usual
+        return name, metrics[name]
+
+    def is_better(self, name: str, value: float, than: float | None, by: float = 0.0) -> bool:
+        """Whether a value is better than another one by more than `by`; NaN never is.
+
+        Args:
+            name: of the value. A loss is better if it is lower, anything else if it is higher, unless the
+                settings say otherwise.
+            value: of a validation.
+            than: the other value; None: any number is better.
+            by: ≥ 0.
+        """
+        if math.isnan(value) or than is None:
+            return not math.isnan(value)
+        mode = self.settings.mode or ("min" if name.endswith(_LOSS) else "max")
+        return value > than + by if mode == "max" else value < than - by
+
+
+@dataclass(eq=False)
 class Evaluation(Callback):
     """Validates after every `interval`-th epoch and after the last, and remembers the best.
 
@@ -29,23 +92,16 @@ class Evaluation(Callback):
         metric: what is measured.
         interval: in epochs.
         store: where the best weights are saved; None: nowhere.
-        selection: which value decides which epoch is best, and when training stops early; None: the first
-            value that begins with "top", and never.
+        selection: which value decides which epoch is best, and when training stops early.
     """
 
-    def __init__(
-        self,
-        evaluator: Evaluator,
-        metric: VideoMetric,
-        interval: int = 1,
-        store: CheckpointStore | None = None,
-        selection: SelectionSettings | None = None,
-    ) -> None:
-        self.evaluator = evaluator
-        self.metric = metric
-        self.interval = interval
-        self.store = store
-        self.selection = Selection(selection)
+    evaluator: Evaluator
+    metric: VideoMetric
+    interval: int = 1
+    store: CheckpointStore | None = None
+    selection: Selection = field(default_factory=Selection)
+
+    def __post_init__(self) -> None:
         self._best_loss: float | None = None  # of TrainerState.best, for ties
         self._reference: dict[str, float] = {}  # the newest improvement, as TrainerState.best
         self._waiting: list[int] = []  # epochs of the validations since
@@ -203,6 +259,7 @@ class ExponentialMovingAverage(Callback):
         self._restored = True
 
 
+@dataclass(eq=False)
 class PreciseBatchNorm(Callback):
     """Replaces running statistics of batch norms by population statistics, before evaluation and checkpoint.
 
@@ -212,11 +269,10 @@ class PreciseBatchNorm(Callback):
         averaged: evaluation uses averaged weights, for which the statistics are measured once more.
     """
 
-    def __init__(self, evaluator: Evaluator, interval: int, averaged: bool = False) -> None:
-        self.evaluator = evaluator
-        self.interval = interval
-        self.averaged = averaged
-        self._trained: Statistics = {}
+    evaluator: Evaluator
+    interval: int
+    averaged: bool = False
+    _trained: Statistics = field(default_factory=dict, init=False)
 
     def epoch_end(self, trainer: Trainer) -> None:
         if self._is_due(trainer):

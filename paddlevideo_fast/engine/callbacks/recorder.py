@@ -1,4 +1,4 @@
-"""What a run shows of itself: records for the sinks, a bar on a terminal, the cost of a clip."""
+"""What a run shows of itself: records and results, a bar on a terminal, the cost of a clip."""
 
 import contextlib
 import time
@@ -8,8 +8,10 @@ from typing import Any
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from paddlevideo_fast.engine.guard import guarded
+from paddlevideo_fast.engine.guard import call_hook
+from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.sinks import Record, Sink
+from paddlevideo_fast.engine.trackers import Results, Tracker
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.complexity import MacCounter
@@ -33,14 +35,13 @@ class Recorder(Callback):
     def __init__(
         self, sinks: Sequence[Sink], interval: int = 10, one_process_ips: float | None = None
     ) -> None:
-        self.sinks = [guarded(sink) for sink in sinks]
+        self.sinks = list(sinks)
         self.interval = interval
         self.one_process_ips = one_process_ips
         self._reset_costs()
 
     def fit_begin(self, trainer: Trainer) -> None:
-        for sink in self.sinks:
-            sink.open(trainer.state.step, trainer.state.epoch)
+        call_hook(self.sinks, "open", trainer.state.step, trainer.state.epoch)
 
     def epoch_begin(self, trainer: Trainer) -> None:
         self._reset_costs()
@@ -64,8 +65,7 @@ class Recorder(Callback):
             self._write({"kind": "valid", **where, **state.last_validation, **best})
 
     def close(self) -> None:
-        for sink in self.sinks:
-            sink.close()
+        call_hook(self.sinks, "close")
 
     def _write_step(self, trainer: Trainer) -> None:
         state = trainer.state
@@ -97,8 +97,7 @@ class Recorder(Callback):
         self._reset_costs()
 
     def _write(self, record: Record) -> None:
-        for sink in self.sinks:
-            sink.write(record)
+        call_hook(self.sinks, "write", record)
 
     def _reset_costs(self) -> None:
         self._steps = self._clips = 0
@@ -172,3 +171,30 @@ class Complexity(Callback):
 
     def close(self) -> None:
         self._counter.stop()
+
+
+class Tracking(Callback):
+    """Gives the trackers best result, report and weights after the last epoch.
+
+    Args:
+        trackers: of the run.
+        store: of the run's checkpoints.
+    """
+
+    only_shows = True
+
+    def __init__(self, trackers: Sequence[Tracker], store: CheckpointStore) -> None:
+        self.trackers = list(trackers)
+        self.store = store
+
+    def fit_end(self, trainer: Trainer) -> None:
+        report, newest = self.store.folder / "report.html", trainer.last_checkpoint
+        checkpoint = self.store.files(newest) if newest else []
+        weights = [path for path in checkpoint if path.suffix == ".pdparams"]
+        results = Results(
+            best=trainer.state.best,
+            reports=[report] if report.exists() else [],
+            weights=self.store.files(str(self.store.prefix("best"))) or weights,
+            checkpoint=checkpoint,
+        )
+        call_hook(self.trackers, "finish", results)

@@ -7,7 +7,7 @@ import numpy as np
 from paddle import nn
 
 from paddlevideo_fast import solver
-from paddlevideo_fast.engine.checkpoint import settle_state
+from paddlevideo_fast.engine.checkpoint import apply_restored_state
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.log import get_logger
@@ -52,7 +52,7 @@ class Unfreezing(Callback):
     def epoch_begin(self, trainer: Trainer) -> None:
         freed = self.freezing.begin(trainer.state.epoch)
         if freed:
-            settle_state(trainer.optimizer)
+            apply_restored_state(trainer.optimizer)
             logger.info(
                 "epoch %d: %d more parameter tensors train from here on", trainer.state.epoch + 1, len(freed)
             )
@@ -97,7 +97,7 @@ class BatchNormSplits(Callback):
     def phase_begin(self, trainer: Trainer) -> None:
         set_sync_group(self._model, None)
         self._resize(trainer.phase.bn_splits)
-        set_sync_group(self._model, trainer.distribution.neighbours(trainer.phase.bn_sync_devices))
+        set_sync_group(self._model, trainer.distribution.rank_group(trainer.phase.bn_sync_devices))
 
     def before_evaluation(self, trainer: Trainer) -> None:
         self._average(trainer.distribution)

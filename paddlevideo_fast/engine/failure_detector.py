@@ -61,6 +61,7 @@ class RankFailure:
         return f"rank {self.rank} on {self.host} {how}"
 
 
+@dataclass(eq=False)
 class FailureDetector:
     """Context manager around the work of a rank. All ranks enter and leave it together.
 
@@ -73,15 +74,11 @@ class FailureDetector:
         orderly: exceptions that are no failure; all ranks leave with them.
     """
 
-    def __init__(
-        self,
-        rank: int,
-        gather: Callable[[Any], list[Any]],
-        orderly: tuple[type[BaseException], ...] = (),
-    ) -> None:
-        self.rank = rank
-        self._gather = gather
-        self._orderly = orderly
+    rank: int
+    gather: Callable[[Any], list[Any]]
+    orderly: tuple[type[BaseException], ...] = ()
+
+    def __post_init__(self) -> None:
         self._host = socket.gethostname()
         self._error: str | None = None
         self._line: socket.socket | None = None
@@ -89,12 +86,12 @@ class FailureDetector:
 
     def __enter__(self) -> FailureDetector:
         hub = _FailureServer() if self.rank == 0 else None
-        hellos = self._gather((hub and hub.address, self._host))
+        hellos = self.gather((hub and hub.address, self._host))
         if hub is not None:
             hub.start(len(hellos))
         host, port, token = hellos[0][0]
         line, cause = self._connect(host, port, token)
-        without = [f"rank {rank}: {text}" for rank, text in enumerate(self._gather(cause)) if text]
+        without = [f"rank {rank}: {text}" for rank, text in enumerate(self.gather(cause)) if text]
         try:
             if not without and line is not None:
                 _receive(line)  # the hub has heard from all ranks
@@ -139,7 +136,7 @@ class FailureDetector:
         if self._line is None or self._thread is None:
             return
         end: RankFailure | None = None
-        if error is not None and not isinstance(error, self._orderly):
+        if error is not None and not isinstance(error, self.orderly):
             # The launcher sends SIGTERM when it sees others end; its exit code would hide this rank's.
             if threading.current_thread() is threading.main_thread():  # no other thread may set it
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -17,8 +17,8 @@ import json, os, signal, socket, sys, threading, time
 from pathlib import Path
 
 import paddlevideo_fast
-from paddlevideo_fast.engine import lifeline
-from paddlevideo_fast.engine.lifeline import FailureDetector
+from paddlevideo_fast.engine import failure_detector
+from paddlevideo_fast.engine.failure_detector import FailureDetector
 from paddlevideo_fast.errors import CheckpointError, exit_code
 from paddlevideo_fast.log import setup_logging
 
@@ -96,9 +96,9 @@ def end(rank):
     os.dup2(log, 2)
     setup_logging()
     if case == "killed_at_once":
-        lifeline._receive = slow(rank, lifeline._receive)
+        failure_detector._receive = slow(rank, failure_detector._receive)
     if case == "killed_while_others_see_it":
-        lifeline._SETTLE_SEC = 8  # however busy the machine is; the death ends the wait
+        failure_detector._SETTLE_SEC = 8  # however busy the machine is; the death ends the wait
     try:
         with FailureDetector(rank, lambda value: gather(rank, value), (Stopped,)):
             work(rank)

@@ -1,0 +1,82 @@
+"""What tests of checkpoints and of stopped runs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import paddle
+
+from paddlevideo_fast.engine import CheckpointStore, Snapshot, Trainer
+from paddlevideo_fast.engine.callbacks import Callback
+from paddlevideo_fast.loader import Batch
+
+
+class RandomClips:
+    """Random clips whose order depends on the epoch alone."""
+
+    def __init__(self, num_samples: int = 24, batch_size: int = 4, side: int = 4) -> None:
+        rng = np.random.default_rng(0)
+        self.clips = rng.integers(0, 255, (num_samples, 2, side, side, 3), dtype=np.uint8)
+        self.labels = rng.integers(0, 3, num_samples)
+        self.batch_size = batch_size
+
+    def __len__(self) -> int:
+        return len(self.labels) // self.batch_size
+
+    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
+        order = np.random.default_rng(epoch).permutation(len(self.labels))
+        for at in range(start_batch, len(self)):
+            ids = order[at * self.batch_size : (at + 1) * self.batch_size]
+            yield Batch(self.clips[ids], self.labels[ids], ids, np.zeros_like(ids))
+
+    def close(self) -> None:
+        """There are no workers to end."""
+
+
+class Changed:
+    """A loader whose batches are changed: `change(batch, epoch)` gives those that come in its place."""
+
+    def __init__(self, loader: Any, change: Callable[[Batch, int], Iterable[Batch]]) -> None:
+        self.loader, self.change = loader, change
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
+        for batch in self.loader.epoch(epoch, start_batch):
+            yield from self.change(batch, epoch)
+
+
+class StopAt(Callback):
+    """Asks the run to stop after a step, as a signal does."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def step_end(self, trainer: Trainer) -> None:
+        if trainer.state.step == self.step:
+            trainer.interrupt.requested = 15
+
+
+def weights(trainer: Trainer) -> dict[str, np.ndarray]:
+    return {name: value.numpy().copy() for name, value in trainer.model.state_dict().items()}
+
+
+def assert_same(left: dict[str, Any], right: dict[str, Any]) -> None:
+    """Both have the same arrays, to the last bit."""
+    assert left.keys() == right.keys()
+    for name in left:
+        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+
+
+def snapshot(value: float = 1.0, step: int = 6, epoch: int = 1) -> Snapshot:
+    state = {"trainer": {"step": step, "epoch": epoch}, "run": {}, "precision": {}, "callbacks": {}}
+    return Snapshot({"fc.weight": paddle.full([2, 2], value)}, {}, {}, state)
+
+
+def save(
+    store: CheckpointStore, tag: str = "epoch_00001", value: float = 1.0, step: int = 6, epoch: int = 1
+) -> str:
+    return store.save(tag, snapshot(value, step, epoch))
