@@ -11,8 +11,8 @@ import cv2
 import numpy as np
 
 from paddlevideo_fast.decode.reader import VideoReader
-from paddlevideo_fast.errors import ObjectError, VideoDecodeError
-from paddlevideo_fast.io import stores
+from paddlevideo_fast.errors import VideoDecodeError, cause_of
+from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import is_url, join
 
 _JPEG_START, _JPEG_END, _JPEG_SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
@@ -90,7 +90,6 @@ def _is_whole(data: bytes | memoryview) -> bool:
 
 
 DEFAULT_SUFFIX = "img_{:05}.jpg"
-_MAX_IMAGE_BYTES = 2**28  # of a store
 
 
 class FrameFolderReader(VideoReader):
@@ -112,8 +111,7 @@ class FrameFolderReader(VideoReader):
     ) -> None:
         self.path = str(folder)
         self.suffix = suffix
-        self._is_remote = is_url(self.path)
-        if not self._is_remote and not os.path.isdir(self.path):
+        if not is_url(self.path) and not os.path.isdir(self.path):
             cause = "is not a folder of frames" if os.path.exists(self.path) else "no such folder"
             raise VideoDecodeError(self.path, cause)
         self.num_frames = self._count() if num_frames is None else int(num_frames)
@@ -152,13 +150,9 @@ def read_image(file: str) -> bytes:
         VideoDecodeError: it cannot be read.
     """
     try:
-        if is_url(file):
-            return stores.read_all(file, _MAX_IMAGE_BYTES)
-        with open(file, "rb", buffering=0) as image:
-            return image.read()
+        return bytes(as_path(file).read_bytes())
     except OSError as error:
-        cause = f"cannot be read: {error.strerror or error}"
-        raise VideoDecodeError(file, cause) from error
+        raise VideoDecodeError(file, f"cannot be read: {cause_of(error)}") from error
 
 
 def _names_in(folder: str) -> list[str]:
@@ -168,11 +162,9 @@ def _names_in(folder: str) -> list[str]:
         VideoDecodeError: it cannot be listed.
     """
     try:
-        return stores.list_folder(folder) if is_url(folder) else os.listdir(folder)
-    except ObjectError as error:
-        raise VideoDecodeError(folder, error.cause) from None
+        return [path.name for path in as_path(folder).iterdir()]
     except OSError as error:
-        raise VideoDecodeError(folder, f"cannot be listed: {error.strerror or error}") from error
+        raise VideoDecodeError(folder, f"cannot be listed: {cause_of(error)}") from error
 
 
 open_frames = FrameFolderReader

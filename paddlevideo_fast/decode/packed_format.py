@@ -140,35 +140,6 @@ class FormatError(ValueError):
     """Bytes that are no index, or not this version's; the message says why."""
 
 
-def encode_index(
-    settings: PackSettings,
-    videos: np.ndarray,
-    names: Sequence[str],
-    failures: Sequence[tuple[str, str]],
-    frames: np.ndarray,
-    data_size: int,
-    times_usec: Mapping[int, Sequence[int]],
-) -> bytes:
-    """The bytes of an index; see `Directory` for the arguments, and `frames` is [num_frames] FRAME."""
-    content: dict[str, Any] = {"names": list(names), "failures": list(failures)}
-    if times_usec:
-        content["times_usec"] = {str(video): list(times) for video, times in times_usec.items()}
-    text = json.dumps(content).encode()
-    size = HEADER.itemsize + videos.nbytes + len(text)
-    text += bytes(-size % FRAME.itemsize)
-    header = np.zeros((), HEADER)
-    header["magic"], header["version"] = MAGIC, VERSION
-    for name in ("shard", "num_shards", "short_side", "quality"):
-        header[name] = getattr(settings, name)
-    header["plan"] = np.void(settings.plan)
-    header["num_videos"], header["num_frames"] = len(videos), len(frames)
-    header["frames_offset"] = HEADER.itemsize + videos.nbytes + len(text)
-    header["data_size"] = data_size
-    directory = header.tobytes()[_CRC_FROM:] + videos.tobytes() + text
-    header["crc32"] = zlib.crc32(directory)
-    return header.tobytes()[:_CRC_FROM] + directory + frames.tobytes()
-
-
 def read_directory(index: BinaryIO) -> Directory:
     """Reads and checks an index up to its frame table.
 
@@ -343,12 +314,20 @@ class ShardWriter:
             self._both.__exit__(*exc_info)
 
     def _encoded_index(self) -> bytes:
-        return encode_index(
-            self._settings,
-            np.array(self._videos, VIDEO),
-            self._names,
-            self._failures,
-            np.array(self._frames, FRAME),
-            self._num_bytes,
-            self._times_usec,
-        )
+        content: dict[str, Any] = {"names": self._names, "failures": self._failures}
+        if self._times_usec:
+            content["times_usec"] = {str(video): times for video, times in self._times_usec.items()}
+        videos, frames = np.array(self._videos, VIDEO), np.array(self._frames, FRAME)
+        text = json.dumps(content).encode()
+        text += bytes(-(HEADER.itemsize + videos.nbytes + len(text)) % FRAME.itemsize)
+        header = np.zeros((), HEADER)
+        header["magic"], header["version"] = MAGIC, VERSION
+        for name in ("shard", "num_shards", "short_side", "quality"):
+            header[name] = getattr(self._settings, name)
+        header["plan"] = np.void(self._settings.plan)
+        header["num_videos"], header["num_frames"] = len(videos), len(frames)
+        header["frames_offset"] = HEADER.itemsize + videos.nbytes + len(text)
+        header["data_size"] = self._num_bytes
+        directory = header.tobytes()[_CRC_FROM:] + videos.tobytes() + text
+        header["crc32"] = zlib.crc32(directory)
+        return header.tobytes()[:_CRC_FROM] + directory + frames.tobytes()

@@ -103,10 +103,6 @@ class UrlPath(os.PathLike):
         """What lies beside it under a name with another ending."""
         return self.with_name(PurePosixPath(self.name).with_suffix(suffix).name)
 
-    def match(self, pattern: str) -> bool:
-        """Whether its name fits a pattern."""
-        return PurePosixPath(self.name).match(pattern)
-
     def relative_to(self, folder: str | os.PathLike) -> PurePosixPath:
         """The path below a folder.
 
@@ -145,11 +141,11 @@ class UrlPath(os.PathLike):
 
     def glob(self, pattern: str) -> Iterator[UrlPath]:
         """What is in the folder and fits a pattern of names."""
-        return (path for path in self.iterdir() if path.match(pattern))
+        return (path for path in self.iterdir() if PurePosixPath(path.name).match(pattern))
 
-    def read_bytes(self) -> bytes:
+    def read_bytes(self, max_bytes: int = _MOST_BYTES) -> bytes:
         """The content of the object."""
-        return stores.read_all(str(self), _MOST_BYTES)
+        return stores.read_all(str(self), max_bytes)
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """The text of the object."""
@@ -186,12 +182,11 @@ def cache_folder() -> Path:
 
 def working_folder(output: str | Path) -> Path:
     """Where this machine keeps files of an output folder: there; for a URL in a folder named after it."""
-    text = os.fspath(output)
-    if not is_url(text):
-        return Path(text).expanduser()
-    text = text.removesuffix("/")
-    digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-    return cache_folder() / "runs" / f"{digest}-{UrlPath(text).name}"
+    path = as_path(output)
+    if not isinstance(path, UrlPath):
+        return path.expanduser()
+    digest = hashlib.blake2b(str(path).removesuffix("/").encode(), digest_size=8).hexdigest()
+    return cache_folder() / "runs" / f"{digest}-{path.name}"
 
 
 def walk(folder: Path | UrlPath, onerror: Any = None, followlinks: bool = False) -> Iterator[Any]:
@@ -225,11 +220,11 @@ def atomic_write_all(*paths: str | Path, sync: bool = True) -> Iterator[list[Pat
     An earlier mark is removed before the first file takes its place, and the new mark takes its place last.
     So a set with a mark is complete, whenever the process dies.
     """
-    if is_url(os.fspath(paths[0])):
-        with _uploaded([os.fspath(path) for path in paths]) as files:
+    targets = [as_path(path) for path in paths]
+    if isinstance(targets[0], UrlPath):
+        with _uploaded(targets) as files:
             yield files
         return
-    targets = [Path(path) for path in paths]
     partials = [temp_path(path) for path in targets]
     try:
         for path in targets:
@@ -250,15 +245,15 @@ def atomic_write_all(*paths: str | Path, sync: bool = True) -> Iterator[list[Pat
 
 
 @contextlib.contextmanager
-def _uploaded(urls: list[str]) -> Iterator[list[Path]]:
+def _uploaded(urls: list[UrlPath]) -> Iterator[list[Path]]:
     """`atomic_write_all` for URLs: temporary files that become objects if the block ends without an error."""
     with tempfile.TemporaryDirectory(prefix="upload-") as folder:
-        partials = [Path(folder, UrlPath(url).name) for url in urls]
+        partials = [Path(folder, url.name) for url in urls]
         yield partials
         if len(urls) > 1:
-            stores.remove(urls[-1])
+            stores.remove(str(urls[-1]))
         for partial, url in zip(partials, urls):
-            stores.put(partial, url)
+            stores.put(partial, str(url))
 
 
 def temp_path(path: Path) -> Path:
@@ -292,8 +287,9 @@ def read_bytes(path: str | Path, max_bytes: int) -> bytes:
         OSError: `strerror` says why the file cannot be read: it is missing, a pipe or a device, or too large.
         StoreAwayError, StoreAccessError: the store of a URL does not answer, or refuses.
     """
-    if is_url(os.fspath(path)):
-        return stores.read_all(os.fspath(path), max_bytes)
+    path = as_path(path)
+    if isinstance(path, UrlPath):
+        return path.read_bytes(max_bytes)
     require_regular(path)
     if os.path.getsize(path) <= max_bytes:
         with open(path, "rb") as file:
@@ -393,11 +389,8 @@ def _sync(path: Path) -> None:
 
 def whence(path: str | Path) -> str:
     """For the message that a file is missing: where its path starts; empty for an absolute path or a URL."""
-    return (
-        ""
-        if os.path.isabs(path) or is_url(os.fspath(path))
-        else f"; paths start from the current folder, {os.getcwd()}"
-    )
+    is_complete = isinstance(as_path(path), UrlPath) or os.path.isabs(path)
+    return "" if is_complete else f"; paths start from the current folder, {os.getcwd()}"
 
 
 PIPE = "-"  # the standard input, where a file is asked for

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import av
 import numpy as np
@@ -205,7 +205,7 @@ _MOST_SHIFT_SEC = 0.001  # an MP4 file counts time in units of its own
 
 
 def write_h264(
-    target: Path | IO[bytes],
+    target: Path,
     pictures: Iterable[av.VideoFrame],
     rate: Fraction,
     x264: dict[str, str],
@@ -230,8 +230,9 @@ def write_h264(
     pictures = iter(pictures)
     first = next(pictures)
     # libav takes "a:b.mp4" for an address, an absolute path never
-    file = str(target.absolute()) if isinstance(target, Path) else target
-    with av.open(file, "w", format="mp4", options=muxer or {"movflags": "faststart"}) as output:
+    with av.open(
+        str(target.absolute()), "w", format="mp4", options=muxer or {"movflags": "faststart"}
+    ) as output:
         stream: Any = output.add_stream("libx264", rate=rate, options=x264)
         stream.width, stream.height = first.width, first.height
         stream.pix_fmt = "yuv420p" if first.format.is_rgb else first.format.name

@@ -33,6 +33,7 @@ from paddlevideo_fast.config.yaml_source import parse
 from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
 from paddlevideo_fast.io.files import read_text
 from paddlevideo_fast.io.locks import Lock
+from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.loader.worker_process import end_with
 from paddlevideo_fast.preparation.run import ToolError, duration
 from paddlevideo_fast.registry import did_you_mean
@@ -113,13 +114,12 @@ def run_all(
 
 def located(path: Any) -> str:
     """A path as a worker finds it, whatever folder it runs in; a URL stays."""
-    text = str(path)
-    return text if "://" in text else os.path.join(os.getcwd(), text)
+    return join(os.getcwd(), str(path))
 
 
 def common_folder(paths: Sequence[str]) -> list[str]:
     """The folder that local files have in common, for `Site.folders`; none where it says nothing."""
-    folders = {os.path.dirname(path) for path in paths if "://" not in path}
+    folders = {os.path.dirname(path) for path in paths if not is_url(path)}
     common = os.path.commonpath(folders) if folders else ""
     return [common] if os.path.isdir(common) else []
 
@@ -326,26 +326,15 @@ _CLUSTERS = {
 }
 
 
-class _ClusterFile(NamedTuple):
-    """What the YAML file of a cluster says.
-
-    Attributes:
-        cluster: the kind, a key of `_CLUSTERS`.
-        jobs: how many to submit.
-        arguments: of the class in dask-jobqueue.
-    """
-
-    cluster: str
-    jobs: int
-    arguments: dict[str, Any]
-
-
-def read_cluster_file(path: Path) -> _ClusterFile:
+def read_cluster_file(path: Path) -> tuple[str, int, dict[str, Any]]:
     """Reads and checks a file such as
 
         cluster: slurm
         jobs: 8
         arguments: {queue: cpu, cores: 16, processes: 16, memory: 32GB, walltime: "24:00:00"}
+
+    Returns:
+        The kind, a key of `_CLUSTERS`; how many jobs to submit; arguments of the class in dask-jobqueue.
 
     Raises:
         ConfigError: it is no YAML.
@@ -356,43 +345,39 @@ def read_cluster_file(path: Path) -> _ClusterFile:
     except OSError as error:
         hint = "give local, tcp://HOST:PORT, or a YAML file"
         raise ToolError(f"--scheduler {path}: cannot be read: {error.strerror or error}; {hint}") from error
-
-    def wrong(key: str, text: str) -> ToolError:
-        return ToolError(f"{path}:{source.lines.get((key,), 1)}: {text}")
-
-    data = source.data if isinstance(source.data, dict) else {}
-    for key in data:
-        if key not in _ClusterFile._fields:
-            hint = did_you_mean(key, _ClusterFile._fields)
-            raise wrong(key, f"{key}: unknown{hint}; known are {', '.join(_ClusterFile._fields)}")
-    values: list[Any] = [data.get(key) for key in _ClusterFile._fields]
-    given = _ClusterFile(*values)
-    if given.cluster not in _CLUSTERS:
-        raise wrong("cluster", f"cluster is {given.cluster}; known are {', '.join(_CLUSTERS)}")
-    if type(given.jobs) is not int or given.jobs < 1:
-        raise wrong("jobs", f"jobs is {given.jobs}; must be a whole number from 1 on: how many to submit")
-    if not isinstance(given.arguments, dict):
-        text = f"arguments is {given.arguments}; must be a mapping, such as of cores and memory"
-        raise wrong("arguments", text)
-    return given
+    data: Any = source.data if isinstance(source.data, dict) else {}
+    kind, jobs, arguments = data.get("cluster", ""), data.get("jobs", 0), data.get("arguments", ())
+    needed = {
+        "cluster": (kind in _CLUSTERS, f"known are {', '.join(_CLUSTERS)}"),
+        "jobs": (type(jobs) is int and jobs >= 1, "must be a whole number from 1 on: how many to submit"),
+        "arguments": (isinstance(arguments, dict), "must be a mapping, such as of cores and memory"),
+    }
+    known = ", ".join(needed)
+    unknown = {
+        key: f": unknown{did_you_mean(key, needed)}; known are {known}" for key in data if key not in needed
+    }
+    wrong = {key: f" is {data.get(key)}; {text}" for key, (is_right, text) in needed.items() if not is_right}
+    for key, text in {**unknown, **wrong}.items():  # the first one
+        raise ToolError(f"{path}:{source.lines.get((key,), 1)}: {key}{text}")
+    return kind, jobs, arguments
 
 
 @contextlib.contextmanager
 def _start_cluster(path: Path) -> Iterator[Any]:
     """Submits the jobs of a cluster file; at the end, their scheduler and the jobs end."""
-    given = read_cluster_file(path)
+    kind, jobs, arguments = read_cluster_file(path)
     try:
         import dask_jobqueue
         import dask_jobqueue.local
     except ImportError:
-        raise MissingExtraError("dask-jobqueue", "dask", f"cluster: {given.cluster}") from None
-    module = dask_jobqueue.local if given.cluster == "local" else dask_jobqueue
+        raise MissingExtraError("dask-jobqueue", "dask", f"cluster: {kind}") from None
+    module = dask_jobqueue.local if kind == "local" else dask_jobqueue
     try:
-        cluster = getattr(module, _CLUSTERS[given.cluster])(**given.arguments)
+        cluster = getattr(module, _CLUSTERS[kind])(**arguments)
     except (TypeError, ValueError, OSError, RuntimeError) as error:  # of an argument that it does not have
-        raise ToolError(f"{path}: {given.cluster} does not start: {error}") from error
+        raise ToolError(f"{path}: {kind} does not start: {error}") from error
     try:
-        cluster.scale(jobs=given.jobs)
+        cluster.scale(jobs=jobs)
         yield cluster
     finally:
         cluster.close()

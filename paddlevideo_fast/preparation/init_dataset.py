@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_video
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line
-from paddlevideo_fast.loader.tables import Row, is_table, json_line, list_rows
+from paddlevideo_fast.loader.tables import Row, is_table, list_rows
 from paddlevideo_fast.log import printable
+from paddlevideo_fast.preparation import run
 from paddlevideo_fast.preparation.clips import find_clips
 from paddlevideo_fast.preparation.executor import Engine, run_all
 from paddlevideo_fast.preparation.run import ToolError, class_names
@@ -394,19 +394,12 @@ def lines_of(
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """Lines of a list whose name has this ending, and path and cause of each clip that no list can hold."""
     labels = {name: number for number, name in enumerate(source.classes)}
-    lines, left_out = [], []
+    rows = []
     for clip in clips:
+        row = (clip.row if ending == _NAMED else None) or Row(0, "", ())
         path, label = relative(source, clip.path), labels[clip.label]
-        if ending == _NAMED:
-            row = clip.row or Row(0, path, (label,))
-            line: str | None = json_line(row._replace(path=path, labels=(label,)))
-        else:
-            line = list_line(path, label)
-        if line is None:
-            left_out.append((str(clip.path), UNLISTABLE))
-        else:
-            lines.append(line)
-    return lines, left_out
+        rows.append((clip.path, row._replace(path=path, labels=(label,))))
+    return run.lines_of(rows, ending == _NAMED)
 
 
 def relative(source: Source, path: Path) -> str:

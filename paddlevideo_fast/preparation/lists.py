@@ -24,6 +24,7 @@ from paddlevideo_fast.loader.annotations import (
     read_frame_list,
     read_video_list,
 )
+from paddlevideo_fast.loader.tables import Row
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation.clips import Clip, find_clips
 from paddlevideo_fast.preparation.executor import located
@@ -34,6 +35,7 @@ from paddlevideo_fast.preparation.run import (
     ToolError,
     class_names,
     crc32_of,
+    lines_of,
     report_failures,
     write_failures,
     write_lines,
@@ -52,14 +54,11 @@ def write_list(file: Path, clips: Iterable[tuple[Clip, int]], root: Path | None)
     Returns:
         Path and cause of each clip that no list can hold; the list is without it.
     """
-    lines, left_out = [], []
+    rows = []
     for clip, label in clips:
         path = clip.path.relative_to(root) if root else clip.path.absolute()
-        line = list_line(path.as_posix(), *([] if clip.num_frames is None else [clip.num_frames]), label)
-        if line is None:
-            left_out.append((str(clip.path), UNLISTABLE))
-        else:
-            lines.append(line)
+        rows.append((clip.path, Row(0, path.as_posix(), (label,), clip.num_frames)))
+    lines, left_out = lines_of(rows)
     write_lines(file, lines)
     return left_out
 

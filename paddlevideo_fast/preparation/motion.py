@@ -16,7 +16,6 @@ With `--motions 2` two parts move at once, each in its own direction, and the cl
 """
 
 import argparse
-import io
 import itertools
 from collections.abc import Sequence
 from fractions import Fraction
@@ -29,11 +28,11 @@ import numpy as np
 
 from paddlevideo_fast.io.files import atomic_write, sweep
 from paddlevideo_fast.io.locks import LOCK, only_writer
-from paddlevideo_fast.loader.tables import Row, json_line
+from paddlevideo_fast.loader.tables import Row
 from paddlevideo_fast.preparation.encoding import write_h264
 from paddlevideo_fast.preparation.executor import Engine, run_all
 from paddlevideo_fast.preparation.flags import ToolParser, number
-from paddlevideo_fast.preparation.run import Provenance, ToolError, earlier_run, write_lines
+from paddlevideo_fast.preparation.run import Provenance, ToolError, earlier_run, lines_of, write_lines
 
 # class → (part of the state, direction). y points down, so a rising angle turns to the right.
 CLASSES: dict[str, tuple[int, int]] = {
@@ -117,15 +116,6 @@ def _blob(side: int, rng: np.random.Generator) -> np.ndarray:
     return mask.astype(np.float32) / 255
 
 
-def encode_h264(frames: np.ndarray, fps: int = 24, gop: int = 8, crf: int = 23) -> bytes:
-    """An MP4 file of uint8 [T, H, W, 3] RGB frames; quick to write and to read, the same bytes each time."""
-    buffer = io.BytesIO()
-    pictures = (av.VideoFrame.from_ndarray(frame, format="rgb24") for frame in frames)
-    x264 = {"crf": str(crf), "preset": "ultrafast", "tune": "fastdecode", "x264-params": "log-level=-1"}
-    write_h264(buffer, pictures, Fraction(fps), x264, {"gop_size": gop}, {"fflags": "bitexact"})
-    return buffer.getvalue()
-
-
 # --- the data set
 
 _TOOL = "make_motion_dataset"
@@ -172,13 +162,12 @@ def make(argv: Sequence[str] | None = None) -> int:
         for _ in run_all(_write_clip, tasks, Engine(args.workers), "clips"):
             continue
         for split, list_name in zip(_SPLITS, _list_names(args.motions)):
-            lines = []
+            rows = []
             for place in range(options[split]):
                 name = _clip_path(split, place)
                 labels = [classes.index(motion) for motion in shown[place % len(shown)].split("+")]
-                row = Row(0, name, tuple(labels))
-                lines.append(f"{name} {labels[0]}" if args.motions == 1 else json_line(row))
-            write_lines(output / list_name, lines)
+                rows.append((name, Row(0, name, tuple(labels))))
+            write_lines(output / list_name, lines_of(rows, args.motions > 1)[0])
         write_lines(output / "classes.txt", classes)
     print(f"{output}: {args.train} training and {args.valid} validation clips of {len(classes)} classes")
     return 0
@@ -269,5 +258,7 @@ def _write_clip(task: _Task) -> None:
     """Renders and writes one clip; the key (seed, split, place) decides everything that is random."""
     path, name, num_frames, size, key = task
     clip = render_clip(name, num_frames, size, np.random.default_rng(list(key)))
-    with atomic_write(path, sync=False) as partial:
-        partial.write_bytes(encode_h264(clip))
+    pictures = (av.VideoFrame.from_ndarray(frame, format="rgb24") for frame in clip)
+    x264 = {"crf": "23", "preset": "ultrafast", "tune": "fastdecode", "x264-params": "log-level=-1"}
+    with atomic_write(path, sync=False) as partial:  # quick to write and to read, the same bytes each time
+        write_h264(partial, pictures, Fraction(24), x264, {"gop_size": 8}, {"fflags": "bitexact"})

@@ -15,6 +15,8 @@ import paddlevideo_fast
 from paddlevideo_fast.errors import EXIT_FAILURES, PaddleVideoFastError, cause_of
 from paddlevideo_fast.io.files import atomic_write_text, read_names
 from paddlevideo_fast.io.urls import bare_url
+from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line
+from paddlevideo_fast.loader.tables import Row, json_line
 from paddlevideo_fast.log import printable
 
 PROVENANCE = "provenance.json"
@@ -94,6 +96,26 @@ def stop_if_disk_fails(path: Path, error: Exception) -> None:
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Writes a text file with one entry a line, completely or not at all."""
     atomic_write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def lines_of(
+    rows: Iterable[tuple[str | Path, Row]], has_names: bool = False
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Lines of a list, and path and cause of each clip that no list can hold.
+
+    Args:
+        rows: path of each clip, for messages, and its entry.
+        has_names: the list has named fields.
+    """
+    lines, left_out = [], []
+    for path, row in rows:
+        numbers: Any = row.labels if row.num_frames is None else (row.num_frames, *row.labels)
+        line = json_line(row) if has_names else list_line(row.path, *numbers)
+        if line is None:
+            left_out.append((str(path), UNLISTABLE))
+        else:
+            lines.append(line)
+    return lines, left_out
 
 
 def json_lines(file: Path) -> Iterator[Any]:

@@ -21,9 +21,9 @@ from paddlevideo_fast.loader.annotations import (
     read_video_list,
     row_of,
 )
-from paddlevideo_fast.loader.tables import is_table, json_line
+from paddlevideo_fast.loader.tables import is_table
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.preparation.run import ToolError, report_failures, write_lines
+from paddlevideo_fast.preparation.run import ToolError, lines_of, report_failures, write_lines
 
 
 class Part(NamedTuple):
@@ -123,20 +123,15 @@ class StoredList:
             stored: name → what came of it; a name that is not there is left out.
             is_folder: folders of frames are stored, which lists give the number of frames.
         """
-        lines = [
-            self._line(record, name, stored[name], is_folder)
-            for name, record in self.entries
-            if name in stored and not stored[name].cause
-        ]
+        rows = []
+        for name, record in self.entries:
+            if name in stored and not stored[name].cause:
+                num_frames, _, inner = stored[name]
+                span = None if inner == (0, num_frames) else Span(*inner)
+                rows.append((name, row_of(record, name, span, num_frames if is_folder else None)))
+        lines, _ = lines_of(rows, is_table(self._source))
         write_lines(self.file, lines)
         return len(lines)
-
-    def _line(self, record: VideoRecord, name: str, stored: Stored, is_folder: bool) -> str:
-        count = [stored.num_frames] if is_folder else []
-        if not is_table(self._source):
-            return list_line(name, *count, *record.labels) or ""
-        span = None if stored.inner == (0, stored.num_frames) else Span(*stored.inner)
-        return json_line(row_of(record, name, span, *count))
 
     def report(self, stored: Mapping[str, Stored], file: Path) -> int:
         """Reports what failed, on stderr and in `file`, and returns the exit code."""

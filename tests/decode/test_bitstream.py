@@ -7,13 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import check_video, open_video
 from paddlevideo_fast.decode.bitstream import damage_test
 from paddlevideo_fast.errors import VideoDecodeError
+from tests.support.exact_corpus import with_data
 from tests.support.numbered_clips import packets_of, read_number, write_clip
 
 NUM_FRAMES = 36
@@ -194,18 +194,11 @@ def test_motion_jpeg_with_padding_and_without_ends(clips, tmp_path):
     ):
 
         def arrange(packets, change=change):
-            return [_copy(packet, change(bytes(packet))) for packet in packets]
+            return [with_data(packet, change(bytes(packet))) for packet in packets]
 
         numbers = write_clip(tmp_path / "clip.mov", 12, **MJPEG, arrange=arrange)
         with open_video(tmp_path / "clip.mov") as reader:
             assert [read_number(frame) for frame in reader] == numbers
-
-
-def _copy(packet: Any, data: bytes) -> Any:
-    copy = av.Packet(data)
-    for name in ("pts", "dts", "time_base", "stream", "is_keyframe"):
-        setattr(copy, name, getattr(packet, name))
-    return copy
 
 
 def test_a_transport_stream_that_is_no_row_of_packets(clips, tmp_path):

@@ -91,17 +91,12 @@ def test_a_damaged_index_is_told_once_and_made_anew(tmp_path, video, caplog):
     for place in rng.integers(0, len(good), 30).tolist():
         damaged.append(good[:place] + bytes([good[place] ^ 255]) + good[place + 1 :])
     for data in damaged:
-        index_cache_pool_empty()
+        index_cache.decoder_pool.clear()
         file.write_bytes(data)
         with open_video(video, cache=IndexCache(str(folder))) as reader:
             assert [read_number(frame) for frame in reader.read([50, 7])] == [50, 7]
     assert len([text for text in caplog.messages if "is damaged and is made anew" in text]) >= 1
     assert len(set(caplog.messages)) == len(caplog.messages)
-
-
-def index_cache_pool_empty():
-    while index_cache.decoder_pool._values:
-        index_cache.decoder_pool._values.popitem()[1].close()
 
 
 def test_an_index_of_another_file_does_not_pass(tmp_path, video):
@@ -112,7 +107,7 @@ def test_an_index_of_another_file_does_not_pass(tmp_path, video):
         parts = dict(content)
     parts["sizes"] = parts["sizes"] + 1
     np.savez(file, **parts)
-    index_cache_pool_empty()
+    index_cache.decoder_pool.clear()
     wrong = pytest.raises(VideoDecodeError, match="has changed since its index was made")
     with open_video(video, cache=IndexCache(str(folder))) as reader, wrong:
         reader.read([3])

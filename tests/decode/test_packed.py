@@ -14,7 +14,6 @@ import pytest
 
 from paddlevideo_fast.decode import Box, open_frames, open_shards
 from paddlevideo_fast.decode.image_folder import decode_image, jpeg_size
-from paddlevideo_fast.decode.packed import PackedShard
 from paddlevideo_fast.decode.packed_format import FRAME, HEADER, PackSettings, ShardWriter
 from paddlevideo_fast.errors import ShardError, VideoDecodeError
 
@@ -76,11 +75,6 @@ def test_what_was_written_is_read(folder, images):
                 reader.read([len(files)])
         with pytest.raises(VideoDecodeError, match="closed"):
             reader.read([0])
-
-
-def test_the_data_file_is_the_files_one_after_the_other(folder, images):
-    assert (folder / "00000.data").read_bytes() == b"".join(images[0] + images[1])
-    assert sorted(os.listdir(folder)) == ["00000.data", "00000.index"]
 
 
 def test_a_repeated_frame_is_decoded_once(folder, monkeypatch):
@@ -262,10 +256,6 @@ def test_a_spawned_process_gets_shards_without_their_maps(folder, images):
         [sys.executable, "-c", code], input=pickle.dumps(shard), capture_output=True, check=True
     )
     assert bytes.fromhex(done.stdout.decode()) == rgb(images[0][1]).tobytes()
-
-
-def test_a_shard_alone_opens(folder, images):
-    np.testing.assert_array_equal(PackedShard(folder, 0).open(1).read([4])[0], rgb(images[1][4]))
 
 
 def test_the_size_of_a_jpeg_is_in_its_header(images):

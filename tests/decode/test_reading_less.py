@@ -9,7 +9,7 @@ import pytest
 from paddlevideo_fast.decode import av1, open_video
 from paddlevideo_fast.decode.pyav_reader import PictureDecoder, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
-from tests.support.exact_corpus import in_sequence, write_corpus_clip
+from tests.support.exact_corpus import in_sequence, with_data, write_corpus_clip
 from tests.support.numbered_clips import draw, packets_of, read_number
 
 
@@ -92,9 +92,7 @@ def write_still(path, bframes="2", arrange=list):
 def drop_a_picture(packets):
     """In place of a P picture, a header without one: type P, no second, time 3, and the bit "not coded"."""
     place = next(p for p, packet in enumerate(packets) if p > 4 and bytes(packet)[4] >> 6 == 1)
-    empty = av.Packet(b"\0\0\1\xb6" + (0b01_0_1_00011_1_0_01111).to_bytes(2, "big"))
-    old = packets[place]
-    empty.pts, empty.dts, empty.time_base, empty.stream = old.pts, old.dts, old.time_base, old.stream
+    empty = with_data(packets[place], b"\0\0\1\xb6" + (0b01_0_1_00011_1_0_01111).to_bytes(2, "big"))
     return [*packets[:place], empty, *packets[place + 1 :]]
 
 

@@ -106,7 +106,9 @@ def test_frames_by_url(s3_store: Store, rawframes_dataset: Any) -> None:
         with there, open_frames(here) as local:
             assert there.num_frames == local.num_frames
             assert np.array_equal(there.read([0, 7]), local.read([0, 7]))
-    with pytest.raises(VideoDecodeError, match="nowhere: cannot be decoded: there is no such object"):
+    with pytest.raises(
+        VideoDecodeError, match="nowhere: cannot be decoded: cannot be listed: there is no such object"
+    ):
         open_frames(f"{url}class0/nowhere")
 
 

@@ -90,6 +90,8 @@ def test_errors_show_no_signature():
 
 def test_all_slashes_are_kept():
     assert join("s3://b//a//", "c") == "s3://b//a//c"
+    assert join("s3://b/x/", "y", "z.txt") == "s3://b/x/y/z.txt"
+    assert (join("/a", "b"), join("/a", "s3://b/x")) == ("/a/b", "s3://b/x")
     assert join("s3://b//a", "c//d") == "s3://b//a/c//d"
     path = UrlPath("s3://b//a//c.tar.gz")
     assert str(path) == "s3://b//a//c.tar.gz"

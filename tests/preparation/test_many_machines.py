@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from content import content
 
 import paddlevideo_fast
 from paddlevideo_fast.errors import ConfigError, OutputInUseError
@@ -95,11 +96,6 @@ def start_tool(name, source, output, *options):
 def run(source, tmp_path):
     """Function that runs a tool into a folder of that name; returns the exit code."""
     return lambda name, out, *options: run_tool(name, source, tmp_path / out, *options)
-
-
-def content(folder):
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from content import content
 
 from paddlevideo_fast.decode import open_shards, open_video
 
@@ -49,10 +50,6 @@ def pack(run_script, source, output, *options, check=True):
     return run_script(
         SCRIPT, "--list", source / f"{kind.rstrip('s')}s.list", *fixed, *ending, *options, check=check
     )
-
-
-def content(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def frames_of(folder):
@@ -131,22 +128,6 @@ def test_failures_are_left_out_and_listed(folders, run_script, tmp_path):
     assert names == [["jpeg"], [], []]
 
 
-def test_damaged_videos(broken_videos, run_script, tmp_path):
-    names = [path.stem for path in broken_videos.values()]
-    (tmp_path / "videos.list").write_text("".join(f"{name} 0\n" for name in names))
-    options = (f"--data_prefix={broken_videos['text'].parent}",)
-    done = pack(run_script, tmp_path, tmp_path / "out", *options, check=False)
-    assert done.returncode == 1
-    intact = set(names) - {line.split("\t")[0] for line in (tmp_path / "out" / "failures.txt").open()}
-    assert open_shards(tmp_path / "out")[0].directory.names == ["one_frame"] == sorted(intact)
-
-
-def test_several_processes_write_the_same_bytes(videos, run_script, tmp_path):
-    pack(run_script, videos, tmp_path / "one", "--shard_size=2")
-    pack(run_script, videos, tmp_path / "three", "--shard_size=2", "--workers=3")
-    assert content(tmp_path / "one") == content(tmp_path / "three")
-
-
 def test_complete_shards_stay_and_others_are_packed(videos, run_script, tmp_path):
     out = tmp_path / "out"
     pack(run_script, videos, out, "--shard_size=2")
@@ -162,11 +143,10 @@ def test_complete_shards_stay_and_others_are_packed(videos, run_script, tmp_path
     assert os.stat(out / "00001.data").st_mtime_ns == kept
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_killed_run_goes_on(videos, run_script, tmp_path, workers):
+def test_a_killed_run_goes_on(videos, run_script, tmp_path):
     (tmp_path / "videos.list").write_text((videos / "videos.list").read_text() * 20)
     out, whole = tmp_path / "out", tmp_path / "whole"
-    options = ("--suffix=.mp4", "--shard_size=2", f"--workers={workers}", f"--data_prefix={videos}")
+    options = ("--suffix=.mp4", "--shard_size=2", "--workers=2", f"--data_prefix={videos}")
     command = [sys.executable, REPO / SCRIPT, "--list", tmp_path / "videos.list", "--output", out, *options]
     running = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, start_new_session=True)
     try:

@@ -390,4 +390,3 @@ def test_as_a_command(name, run_script, tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith(f"ToolError: {tmp_path}")
     assert "Traceback" not in done.stderr
-    assert "Example:" in run_script(script, "--help").stdout

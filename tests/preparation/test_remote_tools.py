@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from content import content
 
 from paddlevideo_fast.cli import data, run_command
 from paddlevideo_fast.preparation.frames import extract
@@ -35,8 +36,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return {name: data for name, data in found.items() if name != "provenance.json"}
+    return {name: data for name, data in content(folder).items() if name != "provenance.json"}
 
 
 def _objects(store: Store, url: str) -> dict[str, bytes]:

@@ -59,7 +59,7 @@ def hide_vp8_frames(packets: list[Any]) -> list[Any]:
         data = bytearray(bytes(packets[place]))
         if data[0] & 1:  # no key frame
             data[0] &= ~(1 << 4)
-            hidden = arranged[place] = _with_data(packets[place], bytes(data))
+            hidden = arranged[place] = with_data(packets[place], bytes(data))
             hidden.pts = hidden.dts = packets[place + 1].pts
     return arranged
 
@@ -75,13 +75,14 @@ def pack_b_frames(packets: list[Any]) -> list[Any]:
         if not arranged:  # tells the decoder that B-frames are packed
             data = data.replace(_VOP, _START_CODE + b"\xb2DivX503b1393p" + _VOP, 1)
         if data[data.index(_VOP) + 4] >> 6 == 2:
-            arranged[-1] = _with_data(arranged[-1], bytes(arranged[-1]) + data)
+            arranged[-1] = with_data(arranged[-1], bytes(arranged[-1]) + data)
             data = _VOP + b"\x51\x02\x7f"
-        arranged.append(_with_data(packet, data))
+        arranged.append(with_data(packet, data))
     return arranged
 
 
-def _with_data(packet: Any, data: bytes) -> Any:
+def with_data(packet: Any, data: bytes) -> Any:
+    """A packet with the times of another."""
     copy = av.Packet(data)
     copy.pts, copy.dts, copy.time_base = packet.pts, packet.dts, packet.time_base
     copy.stream, copy.is_keyframe = packet.stream, packet.is_keyframe
