@@ -149,14 +149,9 @@ class _Holder:
         )
 
     @property
-    def is_here(self) -> bool:
-        """Whether it belongs to this machine."""
-        return self.host == socket.gethostname()
-
-    @property
     def state(self) -> str:
         """What it does, in one word; "ended" where it is gone, and "" on another machine."""
-        if not self.is_here:
+        if self.host != socket.gethostname():
             return ""
         state = process_state(self.pid)
         return state.name if state and state.started == self.started else "ended"

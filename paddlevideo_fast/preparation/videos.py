@@ -17,7 +17,7 @@ from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import bare_url
-from paddlevideo_fast.preparation.encoding import PRESETS, Prepared, PrepareError, Settings, prepare
+from paddlevideo_fast.preparation.encoding import PRESETS, PrepareError, Settings, prepare
 from paddlevideo_fast.preparation.executor import Engine, located, run_all
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.run import (
@@ -46,18 +46,11 @@ class _Result(NamedTuple):
     cause: str = ""
 
     @property
-    def prepared(self) -> Prepared:
-        """The numbers of the entry."""
-        assert self.entry is not None
-        return Prepared(*(self.entry[field] for field in Prepared._fields))
-
-    @property
     def stored(self) -> Stored:
         """What the new list needs to know."""
         if self.entry is None:
             return Stored(0, self.cause)
-        done = self.prepared
-        return Stored(done.num_frames, "", (done.inner_first, done.inner_stop))
+        return Stored(self.entry["num_frames"], "", (self.entry["inner_first"], self.entry["inner_stop"]))
 
 
 class Task(NamedTuple):
@@ -172,14 +165,17 @@ def prepare_list(argv: Sequence[str] | None = None) -> int:
         if results is None:
             return 0
         stored = {name: result.stored for name, result in zip(tasks, results)}
-        good = {name: result for name, result in zip(tasks, results) if not result.cause}
-        manifest.update((name, result.entry) for name, result in good.items())
+        good = {name: result.entry for name, result in zip(tasks, results) if not result.cause}
+        manifest.update(good)
         if manifest:
             write_lines(args.output / _MANIFEST, (json.dumps(manifest[name]) for name in sorted(manifest)))
         listed.write(stored)
         if good:
-            done = [result.prepared for result in good.values()]
-            print(_summary(done, args.output, len(good.keys() - before.keys())))
+            before_bytes, after = (
+                sum(one[f"bytes_{when}"] for one in good.values()) for when in ("before", "after")
+            )
+            print(f"{args.output}: {len(good)} videos, {len(good.keys() - before.keys())} of them new")
+            print(f"bytes: {before_bytes} before, {after} after ({after / before_bytes:.2f})")
         return listed.report(stored, args.output / f"{args.list.stem}.failures.txt")
 
 
@@ -206,15 +202,6 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if "libx264" not in av.codecs_available:
         raise ToolError("this build of PyAV has no libx264; install PyAV from PyPI: pip install av")
     return args
-
-
-def _summary(done: Sequence[Prepared], output: Path, num_new: int) -> str:
-    """The numbers of all prepared videos together."""
-    before, after = sum(one.bytes_before for one in done), sum(one.bytes_after for one in done)
-    return (
-        f"{output}: {len(done)} videos, {num_new} of them new\n"
-        f"bytes: {before} before, {after} after ({after / before:.2f})"
-    )
 
 
 # --- what it would take
@@ -274,10 +261,9 @@ def _prediction(good: Sequence[_Trial], tasks: Sequence[Task], output: Path, wor
 def _try(task: Task) -> _Trial:
     began_sec = time.process_time()
     result = task.do()
-    if result.cause:
+    if result.entry is None:
         return _Trial(task.source, result.cause)
-    prepared, cpu_sec = result.prepared, time.process_time() - began_sec
-    count = prepared.num_frames
+    cpu_sec, count = time.process_time() - began_sec, result.entry["num_frames"]
     sparse = [(2 * place + 1) * count // 16 for place in range(8)]
     first = max(0, (count - 64) // 2)
     dense = list(range(first, min(first + 64, count), 2))
@@ -285,7 +271,7 @@ def _try(task: Task) -> _Trial:
         _read_sec(task.source, frames, task.part) / _read_sec(str(task.target), frames)
         for frames in (sparse, dense)
     ]
-    return _Trial(task.source, "", cpu_sec, prepared.bytes_before, prepared.bytes_after, *gains)
+    return _Trial(task.source, "", cpu_sec, result.entry["bytes_before"], result.entry["bytes_after"], *gains)
 
 
 def _read_sec(path: str, frames: Sequence[int], part: Part | None = None) -> float:

@@ -6,8 +6,7 @@ The numbers come from how a file was written, not from a reader.
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -226,12 +225,6 @@ def test_readers_of_several_files_take_turns(corpus_clip):
         reader.close()
 
 
-@contextmanager
-def inside(clip: Clip) -> Iterator[Any]:
-    with av.open(str(clip.path)) as container:
-        yield packets_of(clip.path), next(container.decode(video=0)), container.streams.video[0].codec_context
-
-
 def _open_groups(packets, frame, codec):
     keys = [place for place, packet in enumerate(packets) if packet.is_keyframe]
     return any(packets[key + 1].pts < packets[key].pts for key in keys[1:-1])
@@ -266,8 +259,10 @@ _MARKS: dict[str, Callable[..., bool]] = {
 
 @pytest.mark.parametrize("name", _MARKS)
 def test_the_corpus_is_what_its_names_say(name, corpus_clip):
-    with inside(corpus_clip(name)) as found:
-        assert _MARKS[name](*found)
+    path = corpus_clip(name).path
+    with av.open(str(path)) as container:
+        frame, codec = next(container.decode(video=0)), container.streams.video[0].codec_context
+        assert _MARKS[name](packets_of(path), frame, codec)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-from content import content
+from content import content, run_and_kill
 
 from paddlevideo_fast.decode import open_shards, open_video
 
@@ -148,14 +145,7 @@ def test_a_killed_run_goes_on(videos, run_script, tmp_path):
     out, whole = tmp_path / "out", tmp_path / "whole"
     options = ("--suffix=.mp4", "--shard_size=2", "--workers=2", f"--data_prefix={videos}")
     command = [sys.executable, REPO / SCRIPT, "--list", tmp_path / "videos.list", "--output", out, *options]
-    running = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, start_new_session=True)
-    try:
-        deadline = time.monotonic() + 60
-        while len(list(out.glob("[0-9]*.index"))) < 3 and time.monotonic() < deadline:
-            time.sleep(0.005)
-    finally:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
+    run_and_kill(command, out, "[0-9]*.index", 3)
     complete = len(list(out.glob("[0-9]*.index")))
     assert 3 <= complete < 50
     done = pack(run_script, tmp_path, out, *options)

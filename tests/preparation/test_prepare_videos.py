@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import av
 import cv2
 import numpy as np
 import pytest
+from content import run_and_kill
 
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.loader.annotations import read_video_list
 from paddlevideo_fast.preparation.encoding import PrepareError, _check
+from paddlevideo_fast.preparation.run import json_lines
 from tests.support.exact_corpus import CORPUS, write_corpus_clip
 from tests.support.forking import Fresh
 from tests.support.numbered_clips import read_number
@@ -311,19 +309,8 @@ def test_goes_on_after_being_killed(make_clip, run_script, tmp_path):
     (tmp_path / "x.list").write_text("".join(f"{name} 0\n" for name in names))
     out = tmp_path / "out"
     options = ["--list", tmp_path / "x.list", "--data_prefix", tmp_path / "videos", "--output", out]
-    command = [sys.executable, str(REPO / SCRIPT), *map(str, options), "--workers", "2"]
-    running = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    try:
-        while not list(out.glob("*.mp4")) and running.poll() is None:
-            time.sleep(0.01)
-    finally:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
-    noted = {json.loads(line)["name"] for line in (out / "prepared.jsonl").read_text().splitlines()} if (
-        out / "prepared.jsonl"
-    ).is_file() else set()  # fmt: skip
+    run_and_kill([sys.executable, REPO / SCRIPT, *options, "--workers", 2], out, "[!.]*.mp4", 1)
+    noted = {entry["name"] for entry in json_lines(out / "prepared.jsonl")}
     assert not (out / "x.list").exists()
     for path in out.glob("[!.]*.mp4"):
         assert len(frames_of(path)) == 60
