@@ -15,6 +15,7 @@ import pytest
 from content import run_and_kill
 
 from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode.packets import nonref_test
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.loader.annotations import read_video_list
 from paddlevideo_fast.preparation.encoding import PrepareError, _check
@@ -86,21 +87,13 @@ def test_frames_stay_and_groups_are_closed(preset, gop, prepare, make_clip, fram
     assert data.index(b"moov") < data.index(b"mdat")
 
 
-def is_referred_to(packet):
-    """What the picture's NAL unit says: nal_ref_idc is not 0."""
-    data, place = bytes(packet), 0
-    while data[place + 4] & 31 not in (1, 5):  # over what is no picture
-        place += 4 + int.from_bytes(data[place : place + 4], "big")
-    return data[place + 4] >> 5 != 0
-
-
 def test_nothing_depends_on_b_pictures(prepare, make_clip, tmp_path):
     out, _ = prepare(make_clip(tmp_path / "videos" / "a.mp4", 64), options=["--preset", "dense"])
     with av.open(str(out / "a.mp4")) as container:
         frames = list(container.decode(video=0))
     kinds = {frame.pts: frame.pict_type for frame in frames}
-    _, packets = packets_of(out / "a.mp4")
-    skipped = {packet.pts for packet in packets if not is_referred_to(packet)}
+    codec, packets = packets_of(out / "a.mp4")
+    skipped = {packet.pts for packet in packets if nonref_test(codec)(packet)}
     assert skipped == {pts for pts, kind in kinds.items() if kind == av.video.frame.PictureType.B}
     assert 8 <= len(skipped) < 64
 
