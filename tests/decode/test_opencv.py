@@ -44,12 +44,7 @@ def test_a_mixture_of_two_packages_that_does_not_work(tmp_path):
     _write_cv2(tmp_path, "raise ImportError('libGL.so.1: cannot open shared object file')")
     _install(tmp_path, "opencv-contrib-python", "4.10.0.84")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    tools = (
-        ["data", "check", "--list", "x"],
-        ["data", "extract", "--list", "x", "--output", "y"],
-        ["data", "motion", "--output", "y"],
-    )
-    for words in (*tools, ["train", "-c", "tsm_motion"]):
+    for words in (["data", "check", "--list", "x"], ["train", "-c", "tsm_motion"]):
         done = Fresh(environment).run([ROOT / "paddlevideo_fast/__main__.py", *words], tmp_path)
         assert done.returncode == EXIT_USER_ERROR
         shown = done.stdout + done.stderr

@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import random
 import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -141,18 +140,11 @@ def test_workers_are_lost_and_join(run, cluster, same_as_one_machine, tmp_path, 
     added = []
 
     def kill_and_add():
-        while not journal_lines(tmp_path / "cluster"):
-            time.sleep(0.01)
-        time.sleep(random.uniform(0, 0.3))
         cluster.workers[0].kill()
         added.append(cluster.add_worker())
 
-    thread = threading.Thread(target=kill_and_add)
-    thread.start()
-    try:
+    with once_begun(tmp_path / "cluster", kill_and_add):
         assert run("prepare", "cluster", "--scheduler", cluster.address) == 1
-    finally:
-        thread.join()
     assert added[0].poll() is None
     assert "workers of " in capsys.readouterr().out
     assert run("prepare", "alone", "--workers=1") == 1
@@ -161,6 +153,23 @@ def test_workers_are_lost_and_join(run, cluster, same_as_one_machine, tmp_path, 
 
 def journal_lines(folder):
     return sum(path.read_text().count("\n") for path in folder.glob(".journal-*"))
+
+
+@contextmanager
+def once_begun(folder, act):
+    """Acts in a thread once a result of the run in the block is noted."""
+
+    def wait_and_act():
+        while not journal_lines(folder):
+            time.sleep(0.01)
+        act()
+
+    thread = threading.Thread(target=wait_and_act)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 @pytest.mark.parametrize("name", ["check", pytest.param("extract", marks=pytest.mark.slow)])
@@ -207,17 +216,9 @@ def test_a_worker_of_another_toolkit_and_a_lost_scheduler(run, same_as_one_machi
     with dask_cluster(tmp_path / "first", 0) as first:
         first.add_worker({"PYTHONPATH": str(old.parent)})  # it cannot even load the tasks
         first.add_worker()
-
-        def kill():
-            while not journal_lines(tmp_path / "cluster"):
-                time.sleep(0.01)
-            first.scheduler.kill()
-
-        thread = threading.Thread(target=kill)
-        thread.start()
-        with pytest.raises(ToolError, match="the scheduler is away; what is finished is kept"):
+        away = pytest.raises(ToolError, match="the scheduler is away; what is finished is kept")
+        with away, once_begun(tmp_path / "cluster", first.scheduler.kill):
             run("prepare", "cluster", "--scheduler", first.address)
-        thread.join()
     assert capsys.readouterr().err == ""
     assert run("prepare", "cluster", "--workers=2") == 1
     assert "of 11 are done already" in capsys.readouterr().out
