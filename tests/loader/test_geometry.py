@@ -98,16 +98,6 @@ def test_large_frames_are_averaged_down(real_frames):
     assert clip.max() <= 135
 
 
-def test_views(real_frames):
-    height, width = real_frames.shape[1:3]
-    geometry = ClipGeometry(width, height)
-    geometry.split([(0, 0, False), (5, 3, True)], 64, 48)
-    clip = rendered(geometry, real_frames)
-    assert clip.shape == (16, 48, 64, 3)
-    np.testing.assert_array_equal(clip[:8], real_frames[:, :48, :64])
-    np.testing.assert_array_equal(clip[8:], real_frames[:, 3:51, 5:69][:, :, ::-1])
-
-
 def test_a_box_is_in_source_pixels():
     geometry = ClipGeometry(340, 256)
     geometry.resize(425, 320)

@@ -90,13 +90,3 @@ def test_a_window_of_the_shuffle(packed_folder, caplog):
         assert why in caplog.text
     same = loader_of(make(packed_folder, training=True, shuffle_window=6), shuffle=True, batch_size=1)
     assert ids(same, 0) == ids(plain, 0)
-
-
-def test_views_of_slowfast(packed_folder):
-    sample = {"name": "DecodeSampler", "num_frames": 4, "sampling_rate": 1, "test_mode": True}
-    keys = {"transform": [{"MultiCrop": {"target_size": 32, "test_mode": True}}], "num_ensemble_views": 2}
-    (batch, *_) = loader_of(make(packed_folder, sample, **keys)).epoch(0)
-    assert batch.clips.shape == (6, 4, 32, 32, 3)
-    assert (batch.ids.tolist(), batch.views.tolist()) == ([0] * 6, list(range(6)))
-    with pytest.raises(LoaderError, match="PackedFrameDataset: num_spatial_crops is 1"):
-        make(packed_folder, sample, num_spatial_crops=1, **keys)
