@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from paddlevideo_fast.config.types import Count, NonNegative, Share
-from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import LEARNING_RATES
 from paddlevideo_fast.schedule.curves import cosine, linear_warmup, piecewise
@@ -86,14 +86,14 @@ class LearningRate:
         """Checks a warm-up by epochs, whose length the argument `key` gives.
 
         Raises:
-            ConfigError: the warm-up is longer than the curve, or there is a warm-up by steps as well.
+            SettingError: the warm-up is longer than the curve, or there is a warm-up by steps as well.
         """
         epochs, end = getattr(self, key), getattr(self, self.end_argument)
         if not 0 <= epochs <= end or end <= 0:
-            text = f"{key}={epochs}: must lie between 0 and {self.end_argument}={end}"
-            raise ConfigError([f"{_KEY}.{text}"])
+            text = f"must lie between 0 and {self.end_argument}={end}"
+            raise SettingError(f"{_KEY}.{key}={epochs}", text)
         if self.warmup_epochs and self.warmup_steps:
-            raise ConfigError([f"{_KEY}: has warmup_epochs and warmup_steps; give one of the two"])
+            raise SettingError(_KEY, "has warmup_epochs and warmup_steps; give one of the two")
 
 
 @LEARNING_RATES.register()
@@ -118,7 +118,7 @@ class _Steps(LearningRate):
     """Steps: `values[i]` before epoch `boundaries[i]`, which the argument `end_argument` gives.
 
     Raises:
-        ConfigError: the boundaries do not rise.
+        SettingError: the boundaries do not rise.
     """
 
     boundaries: Sequence[float]
@@ -149,7 +149,7 @@ class PiecewiseDecay(_Steps):
         iter_step: see `LearningRate`; it makes no difference to whole boundaries.
 
     Raises:
-        ConfigError: there is not one value more than boundaries, or the boundaries do not rise.
+        SettingError: there is not one value more than boundaries, or the boundaries do not rise.
     """
 
     end_argument = "boundaries"
@@ -159,13 +159,9 @@ class PiecewiseDecay(_Steps):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.values) != len(self.boundaries) + 1:
-            raise ConfigError(
-                [
-                    f"{_KEY}: {len(self.boundaries)} boundaries need {len(self.boundaries) + 1} values, "
-                    f"there are {len(self.values)}"
-                ]
-            )
+        num, num_values = len(self.boundaries), len(self.values)
+        if num_values != num + 1:
+            raise SettingError(_KEY, f"{num} boundaries need {num + 1} values, there are {num_values}")
         self._set(self.boundaries, self.values)
 
 
@@ -181,7 +177,7 @@ class MultiStepDecay(_Steps):
         iter_step: see `LearningRate`; it makes no difference to whole milestones.
 
     Raises:
-        ConfigError: the milestones do not rise.
+        SettingError: the milestones do not rise.
     """
 
     end_argument = "milestones"
@@ -226,9 +222,8 @@ class CosineAnnealingDecay(LearningRate):
         super().__post_init__()
         self._check_warm_up()
         if self.cosine_after_warmup and not 0 < self.warmup_epochs < self.T_max:
-            raise ConfigError(
-                [f"{_KEY}.cosine_after_warmup: needs warmup_epochs between 0 and T_max={self.T_max:g}"]
-            )
+            text = f"needs warmup_epochs between 0 and T_max={self.T_max:g}"
+            raise SettingError(f"{_KEY}.cosine_after_warmup", text)
         self.first_epoch = self.warmup_epochs if self.cosine_after_warmup else 0.0
 
     def _curve(self, epoch: float) -> float:
@@ -320,7 +315,7 @@ class CustomWarmupPiecewiseDecay(LearningRate):
         iter_step: see `LearningRate`.
 
     Raises:
-        ConfigError: steps and factors do not fit.
+        SettingError: steps and factors do not fit.
     """
 
     end_argument = "max_epoch"
@@ -338,16 +333,15 @@ class CustomWarmupPiecewiseDecay(LearningRate):
         super().__post_init__()
         _check_rising("steps", self.steps)
         if not self.steps or self.steps[0] != 0 or len(self.lrs) < len(self.steps):
-            raise ConfigError(
-                [f"{_KEY}: steps={list(self.steps)} must start with 0 and have a factor each in lrs"]
-            )
+            text = f"steps={list(self.steps)} must start with 0 and have a factor each in lrs"
+            raise SettingError(_KEY, text)
         self._check_warm_up()
 
     def along(self, rate_steps: Sequence[RateStep], max_epoch: float) -> CustomWarmupPiecewiseDecay:
         """The same rates and warm-up, with the steps of a multigrid schedule that runs to `max_epoch`.
 
         Raises:
-            ConfigError: the warm-up is longer than the schedule.
+            SettingError: the warm-up is longer than the schedule.
         """
         return replace(
             self,
@@ -362,4 +356,4 @@ class CustomWarmupPiecewiseDecay(LearningRate):
 
 def _check_rising(name: str, epochs: Sequence[float]) -> None:
     if any(later <= earlier for earlier, later in zip(epochs, epochs[1:])):
-        raise ConfigError([f"{_KEY}.{name}={list(epochs)}: must rise"])
+        raise SettingError(f"{_KEY}.{name}={list(epochs)}", "must rise")

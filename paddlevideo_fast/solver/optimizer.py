@@ -10,7 +10,7 @@ from paddle.regularizer import L1Decay, L2Decay
 
 from paddlevideo_fast.config import build
 from paddlevideo_fast.config.types import NonNegative, PositiveInt, Range, Share
-from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.registry import LEARNING_RATES, OPTIMIZERS, Registry
 from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
 
@@ -88,8 +88,8 @@ class OptimizerRecipe:
         Of the entries of `lr_multipliers` that fit a name the longest counts.
 
         Raises:
-            ConfigError: an entry of `lr_multipliers` fits no parameter, or `layer_decay` finds a parameter in
-                no stage.
+            SettingError: an entry of `lr_multipliers` fits no parameter, or a parameter belongs to no stage
+                and there is `layer_decay`.
         """
         given = self.lr_multipliers
         multipliers = getattr(model, "lr_multipliers", {}) if given is None else given
@@ -98,7 +98,7 @@ class OptimizerRecipe:
         for key in multipliers:
             if not any(_covers(key, name) for name in parameters):
                 text = f"no parameter is called '{key}' or starts with it and a dot"
-                raise ConfigError([f"OPTIMIZER.lr_multipliers: {text}"])
+                raise SettingError("OPTIMIZER.lr_multipliers", text)
         return {
             name: Rule(
                 (parameter.ndim > 1 or self.decay_bn_bias) and not has_no_decay(name),
@@ -232,9 +232,8 @@ class AdamW(OptimizerRecipe):
     def _own_arguments(self, model: nn.Layer) -> dict[str, Any]:
         kind, value = _decay(self.weight_decay)
         if kind == "L1":
-            raise ConfigError(
-                ["OPTIMIZER.weight_decay.name=L1: AdamW decays weights directly; use L2 or a number"]
-            )
+            text = "AdamW decays weights directly; use L2 or a number"
+            raise SettingError("OPTIMIZER.weight_decay.name=L1", text)
         parameters = _trained(model)
         names = {parameters[name].name for name, rule in self.rules(model).items() if rule.decay}
         decay = {"weight_decay": value, "apply_decay_param_fun": names.__contains__}
@@ -278,7 +277,7 @@ def build_optimizer(
         `optimizer.set_lr(curve.at(epoch))` before each step.
 
     Raises:
-        ConfigError: an argument makes no sense; names it.
+        SettingError: an argument makes no sense; names it.
     """
     return build(OPTIMIZERS, section).make(model)
 
@@ -304,12 +303,8 @@ def _stage_factors(model: nn.Layer, layer_decay: float) -> dict[str, float]:
     factors = {layer: layer_decay**stage.num_later for stage in stages.values() for layer in stage.layers}
     lost = [name for name in _trained(model) if not any(_covers(layer, name) for layer in factors)]
     if lost:
-        raise ConfigError(
-            [
-                f"OPTIMIZER.layer_decay={layer_decay:g}: {lost[0]} belongs to no stage of the network; "
-                "name it in the backbone's stage_layers"
-            ]
-        )
+        text = f"{lost[0]} belongs to no stage of the network; name it in the backbone's stage_layers"
+        raise SettingError(f"OPTIMIZER.layer_decay={layer_decay:g}", text)
     return factors
 
 
@@ -321,9 +316,8 @@ def _decay(weight_decay: float | Mapping[str, Any] | None) -> tuple[str, float]:
         return "L2", float(weight_decay)
     kind = str(weight_decay.get("name", "L2")).upper().replace("DECAY", "")
     if kind not in ("L1", "L2") or set(weight_decay) - {"name", "value"} or "value" not in weight_decay:
-        raise ConfigError(
-            [f"OPTIMIZER.weight_decay={dict(weight_decay)}: expected a number or name (L1, L2) and value"]
-        )
+        text = "expected a number or name (L1, L2) and value"
+        raise SettingError(f"OPTIMIZER.weight_decay={dict(weight_decay)}", text)
     return kind, _number("weight_decay", weight_decay["value"], "from 0")
 
 
@@ -332,17 +326,13 @@ def _grad_clip(grad_clip: Mapping[str, Any] | None) -> Any:
         return None
     kind = _CLIPS.get(str(grad_clip.get("name", "")).lower())
     if kind is None or set(grad_clip) != {"name", "value"}:
-        raise ConfigError(
-            [
-                f"OPTIMIZER.grad_clip={dict(grad_clip)}: expected value and name "
-                "(ClipGradByGlobalNorm, ClipGradByNorm or ClipGradByValue)"
-            ]
-        )
+        text = "expected value and name (ClipGradByGlobalNorm, ClipGradByNorm or ClipGradByValue)"
+        raise SettingError(f"OPTIMIZER.grad_clip={dict(grad_clip)}", text)
     return kind(_number("grad_clip", grad_clip["value"], "above 0"))
 
 
 def _number(key: str, value: Any, limit: str) -> float:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not (value > 0 or (value == 0 and limit != "above 0")):
-        raise ConfigError([f"OPTIMIZER.{key}.value={value!r}: expected a number {limit}"])
+        raise SettingError(f"OPTIMIZER.{key}.value={value!r}", f"expected a number {limit}")
     return float(value)

@@ -100,12 +100,9 @@ class Profiling(Callback):
     def __init__(self, options: ProfilerOptions, prefix: Path, rank: int = 0) -> None:
         no_driver = paddle.is_compiled_with_cuda() and not paddle.device.cuda.device_count()
         if no_driver and not options.timer_only:
-            raise ConfigError(
-                [
-                    "-p, profiler_options: the profiler of a GPU build of Paddle ends the process where "
-                    "there is no GPU; add timer_only=True, or install paddlepaddle, the build for CPUs"
-                ]
-            )
+            text = "the profiler of a GPU build of Paddle ends the process where there is no GPU"
+            remedy = "add timer_only=True, or install paddlepaddle, the build for CPUs"
+            raise ConfigError([f"-p, profiler_options: {text}; {remedy}"])
         self._options = options
         self._prefix = (options.profile_path or str(prefix)) + (f".rank{rank}" if rank else "")
         self._num_steps = 0
