@@ -270,20 +270,6 @@ def run_in(template):
     return run
 
 
-@pytest.fixture(scope="session")
-def followed(working_copy, run_in):
-    """The working copy after the marked commands of all pages, each run once: [(page, command, result)]."""
-    done: dict[str, tuple[str, subprocess.CompletedProcess]] = {}
-    for page in RUN_PAGES:
-        for block in blocks(ROOT / page):
-            if block.mark == "test":
-                for line in block.code.splitlines():
-                    command = f"{line} {block.text}"
-                    if command not in done:
-                        done[command] = page, run_in(working_copy, as_python(shlex.split(command)))
-    return done
-
-
 def test_all_pages_with_marked_commands_are_run():
     marked = [page for page in PAGES if page.parent.name != "zh-CN" and any(b.mark for b in blocks(page))]
     assert {name_of(page) for page in marked} - {"README_cn.md"} <= set(RUN_PAGES)
@@ -291,18 +277,30 @@ def test_all_pages_with_marked_commands_are_run():
 
 @pytest.mark.whole
 @pytest.mark.slow
-def test_marked_commands_run(followed):
-    assert len(followed) >= 15
-    for command, (page, result) in followed.items():
-        if "the profiler of a GPU build of Paddle" in result.stdout + result.stderr:
-            continue  # there is no GPU for it
-        assert result.returncode == 0, f"{page}: {command}\n{result.stdout}{result.stderr}"
-        assert "Traceback" not in result.stderr
+def test_marked_commands_and_examples_run(working_copy, run_in):
+    """One test: each worker of pytest-xdist would run the commands for itself."""
+    done = set()
+    for page in RUN_PAGES:
+        for block in blocks(ROOT / page):
+            for line in block.code.splitlines() if block.mark == "test" else ():
+                command = f"{line} {block.text}"
+                if command not in done:
+                    result = run_in(working_copy, as_python(shlex.split(command)))
+                    no_gpu = "the profiler of a GPU build of Paddle" in result.stdout + result.stderr
+                    assert no_gpu or not result.returncode, f"{page}: {command}\n{result}"
+                    assert no_gpu or "Traceback" not in result.stderr, f"{page}: {command}\n{result}"
+                    done.add(command)
+    assert len(done) >= 15
+    check_what_the_commands_leave(working_copy)
+    for page in ("docs/en/python_api.md", "docs/en/inference.md"):
+        code = "\n".join(block.code for block in blocks(ROOT / page) if block.lang == "python")
+        script = working_copy / f"{Path(page).stem}.py"
+        script.write_text(code)
+        result = run_in(working_copy, ["python", script.name])
+        assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.whole
-@pytest.mark.slow
-def test_the_commands_leave_what_the_pages_say(followed, working_copy):
+def check_what_the_commands_leave(working_copy):
     output = working_copy / "output" / "TSM_motion"
     names = {path.name for path in output.iterdir()}
     assert {"TSM_motion_best.pdparams", "config.yaml", "metrics.jsonl", "train.log"} <= names
@@ -318,17 +316,6 @@ def test_the_commands_leave_what_the_pages_say(followed, working_copy):
                 assert [line.rsplit(" ", 1)[1] for line in listed.splitlines()] == ["0", "1"]
     lines = (working_copy / "my_lists" / "valid.list").read_text().splitlines()
     assert sorted(line.rsplit(" ", 1)[1] for line in lines) == ["0", "1"]
-
-
-@pytest.mark.whole
-@pytest.mark.slow
-@pytest.mark.parametrize("page", ["docs/en/python_api.md", "docs/en/inference.md"])
-def test_python_examples_run(page, followed, working_copy, run_in):
-    code = "\n".join(block.code for block in blocks(ROOT / page) if block.lang == "python")
-    script = working_copy / f"{Path(page).stem}.py"
-    script.write_text(code)
-    result = run_in(working_copy, ["python", script.name])
-    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize(
