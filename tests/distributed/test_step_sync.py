@@ -81,7 +81,7 @@ def make(name, *callbacks):
     trainer = Trainer(
         model, optimizer, lambda phase: loader, paddle.to_tensor, plain_phases(1),
         [*callbacks, Checkpointing(store)], distribution=distribution,
-        on_incidents=lambda incidents: seen.extend((one.path, one.cause) for one in incidents if one.kind == "failed"),
+        on_incidents=lambda all_: seen.extend((one.path, one.cause) for one in all_ if one.kind == "failed"),
     )
     return trainer, seen
 
