@@ -33,6 +33,9 @@ MIN_LINES = 60  # of a module; shorter ones hold few lines to change
 LIMIT_SEC = 600
 IGNORED = (".*", "build", "dist", "output", "inference", "*.egg-info", "__pycache__")
 
+# Where the tests of a room lie beside its own folder.
+FURTHER = {"engine": ("distributed",), "assembly": ("distributed",), "modeling": ("numerics", "deploy")}
+
 _SWAPS: dict[type[ast.AST], str] = {
     ast.Add: "-", ast.Sub: "+", ast.Mult: "//", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "*",
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
@@ -131,15 +134,15 @@ def mutations(module: Path) -> list[Mutation]:
 def own_tests(module: Path) -> list[list[str]]:
     """Returns the tests of a module in the order in which they are tried.
 
-    The files of its folder that import it or bear its name, the other files of its folder, and what imports
-    it elsewhere. A room without a folder of tests has the files that import any of its modules.
+    The files of its folder that import it or bear its name, the other files of its folder, what imports it
+    elsewhere, and the folders of `FURTHER`. A room without a folder has the files that import its modules.
     """
     dotted = ".".join(module.with_suffix("").parts)
     parent, _, leaf = dotted.rpartition(".")
     named = re.compile(rf"{re.escape(dotted)}\b|from {re.escape(parent)} import [^\n]*\b{leaf}\b")
     room = dotted.split(".")[1]
     folder = ROOT / "tests" / room
-    near, beside, far = [], [], []
+    near, beside, far, further = [], [], [], []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         text, name = path.read_text(), str(path.relative_to(ROOT))
         imports = bool(named.search(text)) or path.stem == f"test_{leaf}"
@@ -149,7 +152,9 @@ def own_tests(module: Path) -> list[list[str]]:
             far.append(name)
         elif not folder.is_dir() and f"{PACKAGE}.{room}" in text:
             beside.append(name)
-    return [near, beside, far]
+        elif path.parent.name in FURTHER.get(room, ()):
+            further.append(name)
+    return [near, beside, far, further]
 
 
 def run_tests(tree: Path, files: Sequence[str], *options: str) -> str:

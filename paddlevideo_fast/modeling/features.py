@@ -30,12 +30,11 @@ class PooledFeatures(nn.Layer):
     """From clips, as the recognizer takes them, to what its head pools from the backbone's features.
 
     Args:
-        whole: the recognizer.
+        whole: the recognizer, which `require_head` has taken.
     """
 
     def __init__(self, whole: nn.Layer) -> None:
         super().__init__()
-        require_head(whole)
         self.whole = whole
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:

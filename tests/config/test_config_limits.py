@@ -38,6 +38,7 @@ GROWING = {
     "merge keys of nothing": chain(lambda refs: f"{{<<: [{refs}]}}").replace("{x: 1, y: 2}", "{}"),
     "merge keys one by one": chain(lambda refs: "{<<: " + refs.replace(", ", ", <<: ") + "}"),
     "merge keys in merge keys": chain(lambda refs: f"{{<<: {{<<: [{refs}]}}}}"),
+    "many merge keys of nothing": f"a: &a {{}}\nb: &b {{<<: [{'*a,' * 1000}]}}\nc: [{'*b,' * 1000}]",
     "equal keys": chain(lambda refs: f"{{k: [{refs}], k: [{refs}]}}"),
     "items": "[" + "1," * 26_000 + "]",
     "keys": "\n".join(f"k{number}: 1" for number in range(26_000)),
@@ -78,12 +79,14 @@ def test_what_is_no_file_that_ends(tmp_path, monkeypatch):
     with open("sparse", "wb") as file:
         file.truncate(2**40)
     Path("line").write_text("x" * 500_000)
+    Path("longest.yaml").write_text("epochs: 1\n".ljust(262_144, "#"))
     Path("top.yaml").write_text("_BASE_: pipe\n")
     no_file = "the file cannot be read: it is a pipe or a device; write the content to a file"
     assert problems_of("pipe") == [f"pipe  {no_file}"]
     assert problems_of("top.yaml") == [f"pipe  {no_file}"]
     assert problems_of("/dev/zero") == [f"/dev/zero  {no_file}"]
     assert problems_of("sparse") == ["sparse  the file cannot be read: it is larger than 1,048,576 bytes"]
+    assert read_with_bases("longest.yaml") == {"epochs": 1}
     assert problems_of("line") == ["line  a config has at most 262,144 characters"]
     assert problems_of(".") == [".  the file cannot be read: Is a directory"]
     assert problems_of("a\0b") == ["a\0b  the file cannot be read: its name holds a NUL character"]

@@ -71,6 +71,10 @@ def test_aliases_are_copies_and_merge_keys_yield_to_own_keys():
     assert data["base"]["x"] == [1]
 
 
+def test_letters_are_written_as_they_are():
+    assert dump({"name": "动作 é"}) == "name: 动作 é\n"
+
+
 def test_a_key_that_comes_again_alike_is_a_warning(warnings):
     text = "a: {x: 1, y: 'z'}\nb: 1\na:\n  x: 1\n  y: z\n"
     assert parse(text, "t").data == {"a": {"x": 1, "y": "z"}, "b": 1}

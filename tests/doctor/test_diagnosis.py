@@ -312,7 +312,11 @@ def test_the_chart_draws_no_empty_rows_and_marks_what_loses(result, tmp_path, mo
     labels = [text.get_text() for text in right.get_legend().get_texts()]
     colors = {bars.get_label(): {bar.get_facecolor() for bar in bars} for bars in right.containers}
     assert labels == ["gains a tenth or more", "about the same", "loses a tenth or more"]
-    assert [len(bars) for bars in right.containers] == [1, 2, 1]
+    gains = [[bar.get_width() / 13.3 for bar in bars] for bars in right.containers]
+    assert gains == [[2.5], [1, 1.04], [0.5]]
+    assert [list(line.get_xdata()) for line in right.lines] == [[13.3, 13.3]]
+    steps = [text.get_text() for text in left.get_legend().get_texts() if "step" in text.get_text()]
+    assert steps == ["a step", "a step on made-up batches"]
     assert len(set(map(frozenset, colors.values()))) == 3
 
 

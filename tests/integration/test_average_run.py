@@ -174,6 +174,14 @@ def test_what_cannot_be_averaged(made, tmp_path, overrides, last, error, problem
     assert problem in str(caught.value)
 
 
+def test_the_checkpoints_of_a_run_in_a_store_are_averaged(made, tmp_path, s3_store):
+    url = s3_store.publish(made / "out")
+    done = average(config_of(made, f"output_dir={url}"), 2, output=tmp_path / "mean.pdparams")
+    assert [name.rpartition("/")[2] for name in done.facts["averaged"]] == [
+        path.name for path in checkpoints(made, 2, 3)
+    ]
+
+
 def test_weights_may_be_named_in_several_places():
     args = build_parser().parse_args(["-c", "x", "--greedy", "-w", "a", "-w", "b", "c"])
     assert [str(path) for path in args.weights] == ["a", "b", "c"]

@@ -103,6 +103,7 @@ def test_the_part_of_a_video_that_paddlevideos_decoder_takes(mode, first):
         np.testing.assert_allclose(found - found[0], np.linspace(0, span, 8), atol=1.01)
         starts.add(int(found[0]))
     assert starts == {0} if first == 0 else (len(starts) > 30 and max(starts) <= 300 - span)
+    assert Middle().uniform() == 0.5
     middle = sampler.sample(300, 25.0, ClipRequest(0, 0), Middle())
     assert abs(middle[0] - (0 if first == 0 else 43)) <= 1
     short = sampler.sample(100, 25.0, ClipRequest(0, 0), np.random.default_rng(0))  # the last frame repeats

@@ -128,6 +128,10 @@ def test_random_resized_crop():
         (view,) = after(transforms.RandomResizedCrop((0.82, 1.0), (1.0, 1.0), 8), 10, 10, seed).views
         places.add((view.width, view.left, view.top))
     assert places == {(10, 0, 0), *((9, left, top) for left in range(2) for top in range(2))}
+    (view,) = after(
+        transforms.RandomResizedCrop((0.9, 1.0), (9.0, 9.0), 8), 30, 10
+    ).views  # none of the ten fits
+    assert (view.left, view.top, view.width, view.height) == (10, 0, 10, 10)
 
 
 @pytest.mark.parametrize(

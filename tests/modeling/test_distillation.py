@@ -18,6 +18,7 @@ from paddlevideo_fast.modeling.distillation import (
     DistillationDMLLoss,
     RecognizerDistillation,
 )
+from paddlevideo_fast.modeling.features import HeadOnly
 from paddlevideo_fast.modeling.losses import CrossEntropyLoss
 from paddlevideo_fast.registry import RECOGNIZERS
 from tests.modeling.networks import normal, section_of
@@ -243,3 +244,10 @@ def loss_of(part, *losses):
 def test_what_does_not_fit_is_told(changes, problem):
     with pytest.raises(ConfigError, match=problem):
         build(RECOGNIZERS, changed(**changes))
+
+
+def test_features_of_several_networks_are_refused():
+    with pytest.raises(
+        ConfigError, match="MODEL.framework=RecognizerDistillation: features need"
+    ):
+        HeadOnly(build_model(SECTION))

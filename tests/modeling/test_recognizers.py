@@ -8,6 +8,7 @@ import pytest
 
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import Preprocess, build_model, take_network_layout
+from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
 from paddlevideo_fast.modeling.recognizers import Recognizer2D
 from tests.modeling.conftest import model_section
 from tests.modeling.networks import normal
@@ -32,6 +33,8 @@ def test_every_depth_builds_and_runs(make_model, backbone, depth):
     logits = model(clips(1, 8, 32))
     assert logits.shape == [1, 3]
     assert np.isfinite(logits.numpy()).all()
+    convolutions = 2 if depth < 50 else 3
+    assert convolutions * sum(STAGE_BLOCKS[depth]) + 2 == depth  # with the stem and the classifier
 
 
 @pytest.mark.smoke
