@@ -247,7 +247,5 @@ def test_what_does_not_fit_is_told(changes, problem):
 
 
 def test_features_of_several_networks_are_refused():
-    with pytest.raises(
-        ConfigError, match="MODEL.framework=RecognizerDistillation: features need"
-    ):
+    with pytest.raises(ConfigError, match="MODEL.framework=RecognizerDistillation: features need"):
         HeadOnly(build_model(SECTION))
