@@ -72,7 +72,7 @@ class PaddleXFolders(Callback):
             self._write_result(done=True)
 
     def close(self) -> None:
-        self._exporter.shutdown(wait=True)
+        self._exporter.shutdown()
 
     def _begin(self, trainer: Trainer) -> None:
         """Moves aside what an earlier run has left, and the epochs behind the one that a run resumes from."""

@@ -115,8 +115,9 @@ def test_a_training_leaves_what_paddlex_looks_for(start, tmp_path, paddlex_confi
 def test_a_new_training_moves_an_earlier_one_aside(start, tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "_run_export", lambda *args: None)
     for _ in range(2):
-        start("-o", "epochs=1", "-o", "OPTIMIZER.learning_rate=0.01", "-o", "Global.eval_during_train=False")
-    assert epochs_of(tmp_path) == epochs_of(tmp_path / "earlier-1") == [1]
+        kept = ("-o", "epochs=2", "-o", "keep_last=1", "-o", "Global.eval_during_train=False")
+        start(*kept, "-o", "OPTIMIZER.learning_rate=0.01")
+    assert epochs_of(tmp_path) == epochs_of(tmp_path / "earlier-1") == [2]
     assert not (tmp_path / "best_model").exists()
     assert (tmp_path / "earlier-1/train_result.json").is_file()
 
