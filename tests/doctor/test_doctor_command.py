@@ -13,7 +13,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.slow
 def test_the_command_writes_what_it_prints(config, command, capsys, tmp_path):
     arguments = ["-c", str(config()), "--steps", "2", "--output", str(tmp_path / "out")]
     assert command("doctor").main([*arguments, "--json"]) == 0
@@ -23,7 +22,6 @@ def test_the_command_writes_what_it_prints(config, command, capsys, tmp_path):
     assert "training 2 steps on the real loader" in printed.err
 
 
-@pytest.mark.slow
 def test_wrong_input_is_one_message(config, command, capsys, tmp_path):
     def told(path, *arguments):
         assert command("doctor").main(["-c", str(path), *arguments]) == 2
@@ -44,7 +42,6 @@ def test_wrong_input_is_one_message(config, command, capsys, tmp_path):
     assert "'none' is no whole number from 2 on" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_the_package_alone_has_the_doctor(config, tmp_path):
     """An installed package has neither data/ nor tools/, benchmarks/ and tests/ beside it."""
     (tmp_path / "site").mkdir()

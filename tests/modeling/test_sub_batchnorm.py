@@ -306,7 +306,7 @@ def test_partial_bn_keeps_its_statistics_with_splits(make_model):
     assert changed == [True] + [False] * (len(norms) - 1)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("network", ["x3d", "tsm_nhwc"], indirect=True)
 def test_a_network_with_splits_is_exported_like_a_plain_one(network, tmp_path):
     build, shape = network
     model = build()
