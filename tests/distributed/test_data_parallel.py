@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.launching import fleet_runs, run_alone_and_in_pairs
+from tests.support.launching import Job, fleet_runs
 
 SCRIPT = '''
 import sys
@@ -278,10 +278,14 @@ ALONE = {
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(tmp_path_factory, template):
     """Function from the name of a run and a rank to the parameters it ended with."""
     folder = tmp_path_factory.mktemp("parallel")
-    run_alone_and_in_pairs(SCRIPT, folder)
+    script = folder / "train.py"
+    script.write_text(SCRIPT)
+    for number in (1, 2):
+        with Job([script, folder], number, folder / f"job{number}", template=template) as job:
+            job.succeed()
 
     def load(name, rank):
         refused = folder / f"{name}_{rank}.txt"

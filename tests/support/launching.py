@@ -154,19 +154,6 @@ class Job:
                 process.wait()
 
 
-def run_alone_and_in_pairs(script: str, folder: Path) -> None:
-    """Runs a script, given as text, in one process and in two at the same time; its argument is `folder`.
-
-    Raises:
-        AssertionError: as `Job.succeed`.
-    """
-    path = folder / "train.py"
-    path.write_text(script)
-    with Job([path, folder], 1, folder / "one") as one, Job([path, folder], 2, folder / "two") as two:
-        one.succeed()
-        two.succeed()
-
-
 def _descendants(pid: int) -> list[int]:
     found = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
