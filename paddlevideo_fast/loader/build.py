@@ -38,7 +38,7 @@ def build_pipeline(section: Mapping[str, Any]) -> Pipeline:
 
 def build_dataset(
     dataset_section: Mapping[str, Any],
-    pipeline: Mapping[str, Any] | Pipeline,
+    pipeline_section: Mapping[str, Any] | Pipeline,
     *,
     training: bool,
     seed: int,
@@ -50,7 +50,7 @@ def build_dataset(
 
     Args:
         dataset_section: the section.
-        pipeline: what `build_pipeline` made of that pipeline, or its section.
+        pipeline_section: that pipeline, or what `build_pipeline` made of it.
         training: see `ClipDataset`.
         seed: of all randomness.
         num_classes: see `ClipDataset`.
@@ -60,6 +60,7 @@ def build_dataset(
     Raises:
         AnnotationError: the list is missing, empty or malformed.
     """
+    pipeline = pipeline_section
     if not isinstance(pipeline, Pipeline):
         pipeline = build_pipeline(pipeline)
     _tell_what_has_no_effect(pipeline, training)

@@ -25,7 +25,6 @@ from paddlevideo_fast.engine import (
 from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, restore
 from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
 from paddlevideo_fast.loader import Batch, DecodeFailure
-from paddlevideo_fast.loader.incidents import failures_of
 from paddlevideo_fast.schedule.phases import plain_phases
 
 folder, sharding_degree = sys.argv[1], int(sys.argv[2])
@@ -82,7 +81,7 @@ def make(name, *callbacks):
     trainer = Trainer(
         model, optimizer, lambda phase: loader, paddle.to_tensor, plain_phases(1),
         [*callbacks, Checkpointing(store)], distribution=distribution,
-        on_incidents=lambda incidents: seen.extend(failures_of(incidents)),
+        on_incidents=lambda all_: seen.extend((one.path, one.cause) for one in all_ if one.kind == "failed"),
     )
     return trainer, seen
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
-from paddlevideo_fast.cli import plot
+from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import load_config
 from tests.compat.present import options_of
 
@@ -329,7 +329,7 @@ def test_a_picture_that_cannot_be_drawn_is_one_message(words, message, tmp_path,
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text('{"kind": "train", "step": 1, "loss": 2.0}\n')
     monkeypatch.chdir(tmp_path)
-    assert plot.main(words) == 2
+    assert main(["plot", *words]) == 2
     assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 

@@ -6,6 +6,7 @@ uses and from what its file imports, so that nobody has to write them and none i
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -69,13 +70,11 @@ def _cpu_sec() -> float:
     """Returns the CPU time that this process and its children have taken so far."""
     ticks = 0
     for task in Path("/proc/self/task").iterdir():
-        for pid in (task / "children").read_text().split():
-            try:
+        with contextlib.suppress(OSError):  # a thread or a child has ended meanwhile
+            for pid in (task / "children").read_text().split():
                 # user, system and those of its ended children, behind the name in parentheses
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue  # it has ended meanwhile
-            ticks += sum(map(int, fields[11:15]))
+                ticks += sum(map(int, fields[11:15]))
     return sum(os.times()[:4]) + ticks / _TICKS
 
 
