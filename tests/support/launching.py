@@ -55,7 +55,6 @@ class Job:
         environment: of the ranks, besides the PADDLE_ variables.
         launcher: options of `paddle.distributed.launch`; None: without it.
         start: arguments of Python that start the launcher.
-        threads: CPU threads of a rank.
         template: forks the ranks of a job without a launcher; None: Python starts anew for each.
     """
 
@@ -67,7 +66,6 @@ class Job:
         environment: dict[str, str] | None = None,
         launcher: Sequence[Any] | None = None,
         start: Sequence[Any] = ("-m", "paddle.distributed.launch"),
-        threads: int = 1,
         template: Fresh | None = None,
     ) -> None:
         self.folder = Path(folder)
@@ -77,7 +75,7 @@ class Job:
             **inherited,
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
-            "OMP_NUM_THREADS": str(threads),
+            "OMP_NUM_THREADS": "1",
             **(environment or {}),
         }
         self.processes: list[Any] = []
