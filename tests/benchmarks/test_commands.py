@@ -180,15 +180,27 @@ def test_settings_are_compared(config, measure, command, capfd):
     assert "no: unknown key" in error
 
 
+@pytest.fixture
+def forked(monkeypatch, template):
+    """Has the processes of `cpu` forked from one that has imported Paddle."""
+
+    def json_of_fork(words, **_):
+        done = template.run(words[1:], ROOT)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    monkeypatch.setattr(cpu, "json_of_process", json_of_fork)
+
+
 @pytest.mark.slow
-def test_runtimes_of_exported_networks(measure):
+def test_runtimes_of_exported_networks(measure, forked):
     result = measure("cpu", "--runtimes", "--networks", "x3d_s", "--threads", 1, "--rounds", 1)
     assert set(result["x3d_s"]["1"]) == set(cpu_child.RUNTIMES)
     assert result["x3d_s"]["1"]["network"]["predict"][0] > 0
 
 
 @pytest.mark.slow
-def test_cpu(measure):
+def test_cpu(measure, forked):
     result = measure("cpu", "--networks", "x3d_s", "--threads", 1, "--rounds", 1, "--before", cpu.ROOT)
     measured = result["networks"]["x3d_s"]["1"]
     assert set(measured) == {"now", "before"}

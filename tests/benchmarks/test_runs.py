@@ -84,7 +84,6 @@ def test_runs_of_another_config_are_not_taken(arguments, tmp_path, command, caps
     assert f"{kept}: is of another config; remove it or" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_run_that_fails_ends_the_comparison(arguments, tmp_path, command, capsys):
     missing = tmp_path / "none.list"
     assert command("benchmark").main([*arguments, "-o", f"DATASET.train.file_path={missing}"]) == 2

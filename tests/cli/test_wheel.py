@@ -36,8 +36,9 @@ def installed(tmp_path_factory):
 def test_the_wheel_works_from_another_folder(installed, tmp_path):
     program = [sys.executable, str(installed / "bin" / "paddlevideo-fast")]
     environment = {**os.environ, "PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"}
-    names = ("zoo", "motion", "train", "export", "predict")
+    names = ("zoo", "motion", "train", "export", "predict", "doctor")
     said = {name: wheel_trial.run(program, name, tmp_path, environment) for name in names}
     assert f"{installed}/paddlevideo_fast/configs/quickstart/tsm_motion.yaml" in said["zoo"]
     assert "best top1" in said["train"]
+    assert "limits this run" in said["doctor"]
     assert [len(entry["top"]) for entry in json.loads(said["predict"])] == [5] * 4

@@ -63,7 +63,6 @@ def with_zeros(data: bytes, first: int, num_bytes: int) -> bytes:
     return data[:first] + bytes(num_bytes) + data[first + num_bytes :]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["h264.mp4", "h264.ts", "hevc.mp4", "vp9.webm", "vp9.mp4", "mpeg2.mpg"])
 def test_zeros_inside_of_a_picture(name, clips, tmp_path):
     """80 bytes, at ten places of the second key picture: most decoders show something, and say nothing."""
@@ -261,7 +260,6 @@ def test_zeros_that_fill_up_a_constant_bit_rate(tmp_path):
             assert [read_number(frame) for frame in reader] == list(range(20))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hevc.mp4", "h264.mp4"])
 def test_zeros_from_one_picture_into_the_next(name, clips, tmp_path):
     """The picture before ends with zeros, as with padding; that the next one begins with them tells."""

@@ -119,7 +119,6 @@ def test_what_is_no_video_is_told_as_of_a_file(http_store: Store, broken_videos:
             open_video(f"{url}{name}.mp4").verify()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["clip.ts", "clip.mkv", "clip.flv", "clip.mpg", "clip.avi"])
 def test_a_file_that_is_needed_whole_comes_once(
     name, make_clip, frame_number, http_store, tmp_path, monkeypatch

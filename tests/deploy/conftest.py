@@ -41,12 +41,10 @@ _HEAD = "MODEL.head={name: I3DHead, num_classes: 8, in_channels: %d}"
 NETWORKS: dict[str, tuple[str, ...]] = {
     "tsm": ("tsm",),
     "slowfast": ("slowfast",),
-    "tsn": ("tsn",),
     "videomae": ("vit", "MODEL.backbone.depth=1"),
     "x3d": ("x3d",),
     "pptsm": ("tsm", "MODEL.backbone.name=ResNetTweaksTSM", "MODEL.head.name=ppTSMHead"),
     "i3d": ("slowfast", f"MODEL.backbone={{name: ResNetI3D, {_SMALL_3D}}}", _HEAD % 128),
-    "slow": ("slowfast", f"MODEL.backbone={{name: ResNetSlow, {_SMALL_3D}}}", _HEAD % 128),
     "timesformer": (
         "slowfast",
         f"MODEL={{framework: RecognizerTransformer, backbone: {_TINY_TRANSFORMER}, "

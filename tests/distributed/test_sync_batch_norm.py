@@ -21,13 +21,13 @@ TOLERANCES = {
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def found(tmp_path_factory, template):
     """What each of four processes found, and of three."""
     folder = tmp_path_factory.mktemp("ranks")
     command = [Path(ranks.__file__), folder]
-    with Job(command, 4, folder / "four") as four, Job(command, 3, folder / "three") as three:
-        four.succeed(300)
-        three.succeed(300)
+    for number in (4, 3):
+        with Job(command, number, folder / f"{number}", template=template) as job:
+            job.succeed(300)
     found = [dict(np.load(folder / f"4_{rank}.npz")) for rank in range(4)]
     for rank in range(3):
         found[rank].update(np.load(folder / f"3_{rank}.npz"))

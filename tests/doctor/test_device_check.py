@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -56,22 +53,6 @@ def test_the_checks_compute_what_they_say(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(device_check, "environment", dict)
     assert main(["--device-check", "--output", str(tmp_path)]) == 1
     assert "failed  training, float32" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_suite_for_gpus_says_what_it_would_run():
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "tests/gpu", "-p", "no:cacheprovider"],
-        cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
-    assert "the GPU suite was not run" in done.stdout
-    assert "test_all_options_of_runtime_train" in done.stdout
-    assert " passed" not in done.stdout
-    assert " failed" not in done.stdout
 
 
 def test_measurements_without_a_gpu_are_one_error(tmp_path):

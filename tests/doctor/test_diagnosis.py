@@ -164,7 +164,6 @@ def test_a_path_of_mkl_that_the_kernel_does_not_list_is_named(examined, monkeypa
     assert "fast MKL" not in gains
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("own_section", [True, False])
 def test_multigrid_is_named_for_a_3d_network(motion_dataset, monkeypatch, own_section):
     def plan(cfg, options):

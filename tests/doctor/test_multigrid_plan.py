@@ -126,7 +126,6 @@ def test_steps_and_clips_are_those_of_the_run(motion_dataset):
     assert len(parts.plan.phases) == len(ours["phases"]) == 5
 
 
-@pytest.mark.slow
 def test_measured_steps_and_a_report(plan, tmp_path):
     code, out, err = plan(
         *["--clips", "100", "--steps", "1", "--limit", "6000", "--output"], str(tmp_path / "new")

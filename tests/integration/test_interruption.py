@@ -31,13 +31,10 @@ def whole_run(motion_data, tiny_text, long_epochs, run_main, tmp_path_factory):
     return folder / "out"
 
 
-WHOLE = [pytest.mark.whole, pytest.mark.slow, pytest.mark.smoke]
-
-
 @pytest.mark.parametrize(
     ("number", "workers"),
     [
-        *(pytest.param(signal.SIGKILL, workers, marks=WHOLE) for workers in (0, 2)),
+        pytest.param(signal.SIGKILL, 2, marks=[pytest.mark.whole, pytest.mark.slow, pytest.mark.smoke]),
         *((signal.SIGTERM, 0), (signal.SIGTERM, 2), (signal.SIGINT, 2)),
     ],
 )

@@ -172,14 +172,13 @@ def once_begun(folder, act):
         thread.join()
 
 
-@pytest.mark.parametrize("name", ["check", pytest.param("extract", marks=pytest.mark.slow)])
-def test_ctrl_c_in_the_middle(name, run, source, alone, same_as_one_machine, tmp_path, capsys):
+def test_ctrl_c_in_the_middle(run, source, alone, same_as_one_machine, tmp_path, capsys):
     """The workers are stopped when the signal comes, so that it comes in the middle of the work."""
     out = tmp_path / "cluster"
     out.mkdir()
     with dask_cluster(tmp_path / "dask") as cluster:
         cluster.workers[1].send_signal(signal.SIGSTOP)
-        client = start_tool(name, source, out, "--scheduler", cluster.address)
+        client = start_tool("check", source, out, "--scheduler", cluster.address)
         while not journal_lines(out):
             assert client.poll() is None, client.communicate()
             time.sleep(0.001)
@@ -192,14 +191,14 @@ def test_ctrl_c_in_the_middle(name, run, source, alone, same_as_one_machine, tmp
         shown = {path: data for path, data in content(out).items() if "/." not in f"/{path}"}
         shown.pop("provenance.json", None)
         folders = {os.path.dirname(path) for path in shown}
-        whole = {path: data for path, data in alone(name).items() if os.path.dirname(path) in folders}
-        assert shown == whole != alone(name)
+        whole = {path: data for path, data in alone("check").items() if os.path.dirname(path) in folders}
+        assert shown == whole != alone("check")
         assert not list(out.glob(".lock*"))
         for worker in cluster.workers:
             worker.send_signal(signal.SIGCONT)
-        assert run(name, "cluster", "--scheduler", cluster.address) == 1
+        assert run("check", "cluster", "--scheduler", cluster.address) == 1
     assert "are done already" in capsys.readouterr().out
-    same_as_one_machine(name, "cluster")
+    same_as_one_machine("check", "cluster")
 
 
 def test_no_scheduler_there(run, monkeypatch):

@@ -55,7 +55,6 @@ class Job:
         environment: of the ranks, besides the PADDLE_ variables.
         launcher: options of `paddle.distributed.launch`; None: without it.
         start: arguments of Python that start the launcher.
-        threads: CPU threads of a rank.
         template: forks the ranks of a job without a launcher; None: Python starts anew for each.
     """
 
@@ -67,7 +66,6 @@ class Job:
         environment: dict[str, str] | None = None,
         launcher: Sequence[Any] | None = None,
         start: Sequence[Any] = ("-m", "paddle.distributed.launch"),
-        threads: int = 1,
         template: Fresh | None = None,
     ) -> None:
         self.folder = Path(folder)
@@ -77,7 +75,7 @@ class Job:
             **inherited,
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
-            "OMP_NUM_THREADS": str(threads),
+            "OMP_NUM_THREADS": "1",
             **(environment or {}),
         }
         self.processes: list[Any] = []
@@ -152,19 +150,6 @@ class Job:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 process.wait()
-
-
-def run_alone_and_in_pairs(script: str, folder: Path) -> None:
-    """Runs a script, given as text, in one process and in two at the same time; its argument is `folder`.
-
-    Raises:
-        AssertionError: as `Job.succeed`.
-    """
-    path = folder / "train.py"
-    path.write_text(script)
-    with Job([path, folder], 1, folder / "one") as one, Job([path, folder], 2, folder / "two") as two:
-        one.succeed()
-        two.succeed()
 
 
 def _descendants(pid: int) -> list[int]:

@@ -1,13 +1,14 @@
-"""Every YAML of configs/ trains two steps and validates: its own network, on real files, in small pictures.
+"""Every YAML of configs/ builds its network and reads real files, in small pictures.
 
-Only paths, batch sizes, sizes in pixels, the number of equal blocks of a transformer and the length of the
-run change. Nothing is saved.
+Those that name something new train two steps and validate, too. Only paths, batch sizes, sizes in pixels,
+the number of equal blocks of a transformer and the length of the run change. Nothing is saved.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from paddlevideo_fast.assembly import RunPlan, plan_run, run
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import ReadOnlyStore
 from paddlevideo_fast.loader import ClipRequest, build_dataset
+from paddlevideo_fast.modeling import build_model
 from tests.support.numbered_clips import draw
 
 CONFIGS_DIR = Path(__file__).resolve().parents[2] / "configs"
@@ -29,6 +31,26 @@ SHRINKAGE = 14  # of the sizes in pixels: 224 becomes 16, of which a ResNet leav
 SIZES = ("short_size", "target_size", "min_size", "max_size", "crop_size")
 SMALL_ENOUGH_PX = 64
 MOST_BLOCKS = 2  # of a transformer, or of one of its stages: the others are like them
+
+
+def named(path: Path) -> set[str]:
+    """The components, switches and keys of a config's training, without their numbers."""
+    config = load_config(path)
+    data, pipeline = ([config[name][part] for part in ("train", "valid")] for name in ("DATASET", "PIPELINE"))
+    network = json.dumps(config["MODEL"])
+    others = [config.get(name) for name in ("OPTIMIZER", "METRIC", "MIX", "MULTIGRID", "PRECISEBN")]
+    words = re.findall(r'"\w+": (?:"\w*"|true|false|null|)', network + json.dumps([pipeline, others]))
+    steps = [data[0]["format"], *(name for step in pipeline[0]["transform"] for name in step)]
+    return {*words, str(re.findall(r'"(?:framework|name|data_format)": "(\w+)"', network)), str(steps)}
+
+
+def with_something_new(paths: list[Path]) -> list[Path]:
+    """The configs that name what none before them names: the others differ from those in numbers."""
+    known: set[str] = set()
+    return [path for path in paths if not (new := named(path)) <= known and not known.update(new)]
+
+
+TRAINED = with_something_new(CONFIGS)
 
 
 class Files(NamedTuple):
@@ -120,7 +142,7 @@ def first_epoch(spec: RunSpec, world_size: int = 1) -> RunPlan:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", TRAINED, ids=lambda path: path.stem)
 def test_it_trains_two_steps_and_validates(path, files, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "BackgroundStore", ReadOnlyStore)  # as a rank that writes no weights
     monkeypatch.setattr(run, "plan_run", first_epoch)
@@ -133,6 +155,12 @@ def test_it_trains_two_steps_and_validates(path, files, tmp_path, monkeypatch):
     (valid,) = [record for record in records if record["kind"] == "valid"]
     assert valid["num_samples"] == 2
     assert not list(tmp_path.glob("*.pd*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted({*CONFIGS} - {*TRAINED}), ids=lambda path: path.stem)
+def test_the_network_of_another_is_built(path, files):
+    build_model(small(path, files, Path("unused"))["MODEL"], load_pretrained=False)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
