@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -130,20 +129,10 @@ def test_zeros_in_other_codecs():
 @pytest.mark.smoke
 @pytest.mark.parametrize("name", ["mpeg2video", "vp9", "libdav1d"])
 def test_padding_is_searched_in_linear_time(name):
-    """Sixteen times as many zeros behind a picture: not 256 times as long, which a quadratic search takes."""
+    """A quadratic search through so many zeros behind a picture would take hours."""
     is_damaged = damage_test(SimpleNamespace(name=name, extradata=b""))
     picture = (b"\0\0\1\5" if name == "mpeg2video" else b"\x82") + b"\x55" * 50
-
-    def fastest_sec(num_zeros: int) -> float:
-        packet = picture + bytes(num_zeros)
-        took = []
-        for _ in range(5):
-            begin = time.perf_counter()
-            assert not is_damaged(packet)
-            took.append(time.perf_counter() - begin)
-        return min(took)
-
-    assert fastest_sec(16_000) < 64 * fastest_sec(1_000)
+    assert not is_damaged(picture + bytes(4_000_000))
 
 
 @pytest.mark.parametrize("name", ["mjpeg.mov", "vp9.mp4", "hevc.mp4", "h264.mp4"])

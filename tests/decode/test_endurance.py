@@ -7,6 +7,7 @@ import os
 import statistics
 import zlib
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,8 +85,9 @@ def resident_bytes() -> int:
 
 @pytest.mark.slow
 def test_reads_in_one_process(sources):
-    with multiprocessing.get_context("spawn").Pool(1) as pool:  # one whose memory nothing else uses
-        wrong, resident = pool.apply_async(endure, (sources, NUM_READS, 0)).get(timeout=300)
+    spawn = multiprocessing.get_context("spawn")  # a process whose memory nothing else uses
+    with ProcessPoolExecutor(1, spawn) as pool:
+        wrong, resident = pool.submit(endure, sources, NUM_READS, 0).result()
     assert wrong == []
     quarter = NUM_READS // 4
     second, last = (statistics.median(resident[number * quarter :][:quarter]) for number in (1, 3))

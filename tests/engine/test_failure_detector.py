@@ -52,6 +52,20 @@ def gather(rank, value):
     return values
 
 
+def noting(rank, send):
+    def send_and_note(line, message):
+        send(line, message)
+        (folder / f"sent.{rank}").touch()
+
+    return send_and_note
+
+
+def wait_for_others(rank):
+    # until the other ranks have sent how they end
+    while not all((folder / f"sent.{other}").exists() for other in {0, 1, 2} - {rank}):
+        time.sleep(0.01)
+
+
 def slow(rank, receive):
     def later(line):
         # The hub's thread has told the end before rank 0 itself reads that all are here.
@@ -71,7 +85,7 @@ def work(rank):
     if case in ("killed", "killed_at_once") and rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     if case == "killed_while_others_see_it" and rank == 1:
-        time.sleep(0.1)  # the others speak up before it is gone
+        wait_for_others(rank)
         os.kill(os.getpid(), signal.SIGKILL)
     if case == "killed_while_others_see_it":
         raise RuntimeError("TIMEOUT peer_str = [127.0.0.1]:4499")
@@ -84,7 +98,7 @@ def work(rank):
     elif case == "late" and rank < 2:
         return
     elif case == "late":
-        time.sleep(0.2)
+        wait_for_others(rank)
         raise ZeroDivisionError("at the end")
     elif case != "stopped":
         time.sleep(1000)  # an all-reduce that nobody answers
@@ -98,9 +112,10 @@ def end(rank):
     if case == "killed_at_once":
         failure_detector._receive = slow(rank, failure_detector._receive)
     if case == "killed_while_others_see_it":
-        failure_detector._SETTLE_SEC = 8  # however busy the machine is; the death ends the wait
+        failure_detector._SETTLE_SEC = failure_detector._VERDICT_SEC = 100  # the death ends the wait
     try:
         with FailureDetector(rank, lambda value: gather(rank, value), (Stopped,)):
+            failure_detector._send = noting(rank, failure_detector._send)  # the hub has told the start
             work(rank)
     except Exception as exc:
         print("raised", type(exc).__name__, flush=True)

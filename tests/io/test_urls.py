@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 
 import pytest
 
@@ -117,7 +116,5 @@ def test_paths_below_a_url():
 
 
 def test_a_long_text_without_a_url_is_searched_in_linear_time():
-    """The search for a scheme once took quadratic time: a file of a megabyte in an error message, hours."""
-    started = time.process_time()
+    """The search for a scheme once took quadratic time: for this text, days."""
     assert masked("a" * 2_000_000) == "a" * 2_000_000
-    assert time.process_time() - started < 60  # quadratic time: days

@@ -158,10 +158,12 @@ def journal_lines(folder):
 @contextmanager
 def once_begun(folder, act):
     """Acts in a thread once a result of the run in the block is noted."""
+    ended = threading.Event()
 
     def wait_and_act():
         while not journal_lines(folder):
-            time.sleep(0.01)
+            if ended.wait(0.01):
+                return  # the run has failed before
         act()
 
     thread = threading.Thread(target=wait_and_act)
@@ -169,6 +171,7 @@ def once_begun(folder, act):
     try:
         yield
     finally:
+        ended.set()
         thread.join()
 
 
