@@ -97,7 +97,7 @@ def make_split(
     has_several = activation_of(spec.model) == "sigmoid"
     dataset = build_dataset(
         split.dataset,
-        (pipelines or Pipelines(spec))[name],
+        (Pipelines(spec) if pipelines is None else pipelines)[name],
         training=training,
         seed=spec.run.seed,
         num_classes=num_classes if has_several or not num_classes else None,

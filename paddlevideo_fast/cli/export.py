@@ -22,7 +22,7 @@ _OPSET_VERSION = 13
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast export`; PaddleVideo's flags keep their names."""
     parser = CommandParser("export", __doc__, _rules)
-    parser._negative_number_matcher = re.compile(r"-1(,-?\d+)*$")  # no flag: --input_shape -1,-1,-1
+    parser._negative_number_matcher = re.compile(r"-1")  # no flag: --input_shape -1,-1,-1
     parser.add_argument("-c", "--config", required=True, help="YAML file, or name of a built-in config")
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="sets a key of the config"

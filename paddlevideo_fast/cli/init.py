@@ -14,7 +14,6 @@ Examples:
 """
 
 import argparse
-import contextlib
 import glob
 import re
 import shlex
@@ -22,14 +21,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import yaml
+
 from paddlevideo_fast.cli.command import CommandParser, count, quiet_import, say
 from paddlevideo_fast.cli.new_config import CLIPS_OF_TRAINING, Recipe, config_text
 from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.config.yaml_source import parse
 from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.decode import Span, open_video
-from paddlevideo_fast.errors import EXIT_FAILURES, ConfigError
+from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.log import printable
@@ -154,18 +154,29 @@ def run(args: argparse.Namespace) -> int:
 def _kept(config: Path, num_classes: int) -> list[str]:
     """Remarks about the config of an earlier run, which stays but for its number of classes."""
     remarks = [f"{config} is kept; remove it for a new one"]
-    lines = config.read_text(encoding="utf-8").splitlines(keepends=True)
-    with contextlib.suppress(ConfigError):  # training says what is wrong with it
-        number = parse("".join(lines), str(config)).lines.get(("MODEL", "head", "num_classes"), 0)
-        line = lines[number - 1] if number else ""
-        found = re.search(r"\bnum_classes\W+(\d+)", line)
-        if found and int(found[1]) < num_classes:
-            lines[number - 1] = f"{line[: found.start(1)]}{num_classes}{line[found.end(1) :]}"
-            atomic_write_text(config, "".join(lines))
-            remarks.append(
-                f"MODEL.head.num_classes is now {num_classes}, not {found[1]}: start a new training"
-            )
+    text = config.read_text(encoding="utf-8")
+    place = _place_of_num_classes(text)
+    if place is not None and int(text[place]) < num_classes:
+        atomic_write_text(config, f"{text[: place.start]}{num_classes}{text[place.stop :]}")
+        remarks.append(
+            f"MODEL.head.num_classes is now {num_classes}, not {text[place]}: start a new training"
+        )
     return remarks
+
+
+def _place_of_num_classes(text: str) -> slice | None:
+    """Where a config says the number of classes; None where it does not."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError:  # training says what is wrong with it
+        return None
+    for key in ("MODEL", "head", "num_classes"):
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        node = next((value for name, value in node.value if name.value == key), None)
+    if not isinstance(node, yaml.ScalarNode) or not node.value.isdecimal():
+        return None
+    return slice(node.start_mark.index, node.end_mark.index)
 
 
 def _with_valid(source: Source, valid: Source) -> list[Found]:

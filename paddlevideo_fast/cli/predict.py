@@ -204,7 +204,7 @@ def make_predictor(args: argparse.Namespace) -> Any:
     if args.config is None:
         recipe = read_recipe(beside, args.imports)
     else:
-        recipe = recipe_in_place(beside, load_config(args.config, args.override))
+        recipe = recipe_in_place(beside, load_config(args.config, args.override), bool(args.class_names))
     names = read_class_names(args.class_names, recipe.settings.num_classes) if args.class_names else None
     return Predictor(args.model_file, args.params_file, recipe, names, options, args.threshold)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import VideoDecodeError, cause_of
-from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.io import stores
 from paddlevideo_fast.io.urls import is_url, join
 
 _JPEG_START, _JPEG_END, _JPEG_SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
@@ -143,6 +143,9 @@ class FrameFolderReader(VideoReader):
         return ((index, decode_image(read_image(file), file)) for index, file in files)
 
 
+_MAX_IMAGE_BYTES = 2**28  # of a store
+
+
 def read_image(file: str) -> bytes:
     """The bytes of an image file.
 
@@ -150,7 +153,10 @@ def read_image(file: str) -> bytes:
         VideoDecodeError: it cannot be read.
     """
     try:
-        return bytes(as_path(file).read_bytes())
+        if is_url(file):
+            return stores.read_all(file, _MAX_IMAGE_BYTES)
+        with open(file, "rb", buffering=0) as image:
+            return image.read()
     except OSError as error:
         raise VideoDecodeError(file, f"cannot be read: {cause_of(error)}") from error
 
@@ -162,7 +168,7 @@ def _names_in(folder: str) -> list[str]:
         VideoDecodeError: it cannot be listed.
     """
     try:
-        return [path.name for path in as_path(folder).iterdir()]
+        return stores.list_folder(folder) if is_url(folder) else os.listdir(folder)
     except OSError as error:
         raise VideoDecodeError(folder, f"cannot be listed: {cause_of(error)}") from error
 

@@ -97,7 +97,7 @@ class Recipe(NamedTuple):
         return self.dataset_of([VideoRecord(path, (0,)) for path in paths])
 
     def dataset_of(self, records: Sequence[VideoRecord], decoder: Decoder | None = None) -> ClipDataset:
-        """Like `dataset`, for records that another decoder opens."""
+        """Like `dataset`, for records, which `decoder` opens if it is given."""
         pipeline = build_pipeline(self.section)
         pipeline.decoder = decoder or pipeline.decoder
         return ClipDataset(
@@ -148,18 +148,19 @@ def read_recipe(path: str | Path, imports: Sequence[str] = ()) -> Recipe:
     return Recipe(settings_from(ProgramSettings, content), content["PIPELINE"])
 
 
-def recipe_in_place(path: str | Path, cfg: Config) -> Recipe:
+def recipe_in_place(path: str | Path, cfg: Config, skip_names: bool = False) -> Recipe:
     """The recipe of a config with its class names, and with the keys that only the export of a program knows.
 
     Args:
         path: the settings file next to the program; it may be missing, as for programs of PaddleVideo.
         cfg: says how videos are read.
+        skip_names: leave out the class names of the config, for which others are given.
 
     Raises:
         PaddleVideoFastError: see `recipe_of` and `read_recipe`.
     """
     recipe = recipe_of(cfg)
-    classes = classes_of_config(cfg, recipe.settings.num_classes)
+    classes = None if skip_names else classes_of_config(cfg, recipe.settings.num_classes)
     known: dict[str, Any] = {"class_names": classes and classes.names}
     if Path(path).is_file():
         settings = read_recipe(path, cfg.get("imports", ())).settings

@@ -110,7 +110,7 @@ def _result(check: Callable[[str], str], device: str) -> tuple[str, str]:
         return "failed", f"{type(error).__name__}: {lines[-1] if lines else ''}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BatchList:
     """A loader of given batches; each takes `sec` to make."""
 

@@ -20,7 +20,7 @@ from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling.losses import loss_of_each
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Evaluator:
     """Runs models over one set of data, in eval mode and without gradients.
 

@@ -36,6 +36,8 @@ def call_hook(targets: Iterable[Hooked], hook: str, *args: Any) -> None:
     """
     not_closed: list[Exception] = []
     for target in targets:
+        if hook in ("open", "fit_begin"):
+            target.has_failed = False  # of an earlier run
         if target.has_failed and hook != "close":
             continue
         try:

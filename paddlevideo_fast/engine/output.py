@@ -1,6 +1,6 @@
 """The output folder of a run: its checkpoints, where a run goes on from, and how earlier runs make room.
 
-Nothing is overwritten.
+Nothing of an earlier run is overwritten.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Results:
         return list(dict.fromkeys([*self.weights, *(self.checkpoint if checkpoints == "all" else ())]))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Tracker(Sink):
     """A sink that a config chooses. Methods do nothing unless a subclass overrides them.
 
@@ -121,7 +121,7 @@ class Tracker(Sink):
 
 
 @TRACKERS.register("visualdl")
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class VisualDL(Tracker):
     """VisualDL: curves, clips, precision and recall, and settings, in `vdl/` of the output folder.
 
@@ -353,7 +353,7 @@ class TensorBoard(_Library):
 
 
 @TRACKERS.register("wandb")
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class WeightsAndBiases(_Library):
     """Weights & Biases: curves, settings, the best result, report and weights.
 
@@ -433,7 +433,7 @@ class WeightsAndBiases(_Library):
 
 
 @TRACKERS.register("mlflow")
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class MLflow(_Library):
     """MLflow: curves, settings, the best result, report and weights.
 

@@ -88,7 +88,7 @@ class Callback(Hooked):
         """Takes back, as arrays, what `tensors` gave."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Trainer:
     """Trains a model over phases of epochs.
 
@@ -144,7 +144,8 @@ class Trainer:
     data_identity: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.callbacks = list(self.callbacks)
+        self.callbacks, self.phases = list(self.callbacks), list(self.phases)
+        self.data_identity = dict(self.data_identity)
         self.state = TrainerState()
         self.window = StepWindow(self.distribution, getattr(self.model, "count_hits", count_hits))
         self.phase = self.phases[0]

@@ -83,7 +83,7 @@ class _SomeBatches(ClipBatchSampler):
         return super().batches(epoch, start_batch).first(self.num_wanted)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Network:
     """A network and the clips of a part of the data, which it gives the features of.
 

@@ -185,8 +185,9 @@ def working_folder(output: str | Path) -> Path:
     path = as_path(output)
     if not isinstance(path, UrlPath):
         return path.expanduser()
-    digest = hashlib.blake2b(str(path).removesuffix("/").encode(), digest_size=8).hexdigest()
-    return cache_folder() / "runs" / f"{digest}-{path.name}"
+    url = UrlPath(str(path).removesuffix("/"))
+    digest = hashlib.blake2b(str(url).encode(), digest_size=8).hexdigest()
+    return cache_folder() / "runs" / f"{digest}-{url.name}"
 
 
 def walk(folder: Path | UrlPath, onerror: Any = None, followlinks: bool = False) -> Iterator[Any]:

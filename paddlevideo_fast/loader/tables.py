@@ -169,15 +169,24 @@ def _number_of(text: str) -> int | str:
 
 def _json_row(labelled: bool, number: int, line: str) -> Row:
     try:
-        pairs = json.loads(line, object_pairs_hook=tuple)
+        fields = json.loads(line, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         cause = getattr(error, "msg", None) or str(error)
         raise AnnotationError(f"is no JSON object: {cause}") from None
-    if not isinstance(pairs, tuple):  # an array is a list
-        found = shown(pairs)
+    if not isinstance(fields, dict):
+        found = shown(fields)
         raise AnnotationError(f'expected an object such as {{"path": "a.mp4", "label": 0}}, found {found}')
-    _check_names([name for name, _ in pairs], "key", labelled)
-    return _row(number, {name: value for name, value in pairs if value is not None}, labelled)
+    _check_names(list(fields), "key", labelled)
+    return _row(number, {name: value for name, value in fields.items() if value is not None}, labelled)
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise ValueError(f"it has the key {shown(name)} twice")
+        fields[name] = value
+    return fields
 
 
 def _csv_entries(lines: Sequence[str], labelled: bool) -> Iterator[_Entry]:

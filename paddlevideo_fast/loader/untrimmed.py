@@ -20,6 +20,7 @@ from paddlevideo_fast.errors import (
     VideoDecodeError,
 )
 from paddlevideo_fast.loader.annotations import VideoRecord
+from paddlevideo_fast.loader.sampling import AboveZero
 
 Label = Count | str | None
 Frames = tuple[int, int]  # of a video, the first one and the one after the last
@@ -113,8 +114,8 @@ class Windows:
             windows are left out.
     """
 
-    length_sec: float
-    stride_sec: float | None = None
+    length_sec: AboveZero
+    stride_sec: AboveZero | None = None
     label: Label = None
 
 

@@ -16,7 +16,7 @@ Numbers = Sequence[int] | np.ndarray
 
 
 class VideoMetric:
-    """What an evaluation asks of a metric; computes values from the mean scores of videos, which it keeps.
+    """Computes values from the mean scores of videos, and keeps the scores; evaluations take any subclass.
 
     Each process has its own samples until `accumulate`.
 

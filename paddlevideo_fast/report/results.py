@@ -287,7 +287,8 @@ class Reporting(Callback):
 
     def epoch_end(self, trainer: Trainer) -> None:
         state, predictions = trainer.state, self._predictions
-        if self.board is None or state.last_validation.get("epoch") != state.epoch:
+        shows = any(not board.has_failed for board in self._boards)
+        if not shows or state.last_validation.get("epoch") != state.epoch:
             return
         if predictions:
             call_hook(self._boards, "add_predictions", "valid", state.step, predictions, self.naming.classes)

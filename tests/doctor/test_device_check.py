@@ -41,6 +41,7 @@ def test_the_checks_compute_what_they_say(monkeypatch, capsys, tmp_path):
     assert seen == names
     assert [each["outcome"] for each in result["checks"]] == ["ok", "not run", "ok", "ok"]
     assert "12 batches are the same on the device" in table(result)
+    assert device_check._serving("cpu", is_onnx=False)("cpu").startswith("deviates by 0.0e+00")
     exact = device_check.losses_on("cpu")
 
     def losses(device, *_, **__):

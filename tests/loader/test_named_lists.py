@@ -83,7 +83,7 @@ def test_folders_of_frames(write):
         ('{"path": "a"}', "the key 'label' is missing"),
         ('{"path": "a", "label": 0', "is no JSON object: Expecting"),
         ('["a", 0]', "expected an object such as"),
-        ('{"path": "a", "label": 0, "label": 1}', "has a key twice: path, label, label"),
+        ('{"path": "a", "label": 0, "label": 1}', "is no JSON object: it has the key 'label' twice"),
         ('{"path": "", "label": 0}', "path is '', expected a text"),
         ('{"path": "a", "label": true}', "label is True, expected the number of a class"),
         ('{"path": "a", "label": -1}', "label is -1, expected the number of a class"),

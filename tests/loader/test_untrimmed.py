@@ -141,6 +141,6 @@ def test_the_check_of_a_config_names_the_keys_of_both():
     assert caught.value.problems == [
         "config  DATASET.train.background.share=1: expected float, at least 0.001 and below 1",
         "config  DATASET.train.background.part: unknown key; known: label, share",
-        "config  DATASET.valid.windows.stride_sec='x': expected float or null",
-        "config  DATASET.valid.windows.length_sec: missing; expected float",
+        "config  DATASET.valid.windows.stride_sec='x': expected float, at least 0.001 or null",
+        "config  DATASET.valid.windows.length_sec: missing; expected float, at least 0.001",
     ]

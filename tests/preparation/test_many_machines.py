@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from content import content
@@ -252,6 +254,14 @@ def test_a_worker_that_does_not_fit_is_one_sentence(tmp_path, monkeypatch):
             served(Site(lock._replace(key="of a run that was killed"))), "does not see what this run"
         )
     assert_refused(served(Site(lock)), "does not see")
+
+
+def test_a_worker_waits_for_what_a_network_file_system_shows_late(tmp_path, monkeypatch):
+    with only_writer(tmp_path) as lock:
+        late = Lock(str(tmp_path / "late"), lock.key)
+        clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda sec: shutil.copy(lock.path, late.path))
+        monkeypatch.setattr(executor, "time", clock)
+        assert served(Site(late))() == ([located("x")], None)
 
 
 def assert_refused(call, message):

@@ -13,6 +13,7 @@ from content import content
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS
 from paddlevideo_fast.deploy.predictor import find_videos
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.preparation.executor import _progress
 from paddlevideo_fast.preparation.frames import encode_image, extract, stored_size
 from paddlevideo_fast.preparation.lists import build, check, find_clips
 from paddlevideo_fast.preparation.motion import make
@@ -173,6 +174,13 @@ def test_failures_are_listed_and_an_old_list_goes(tmp_path, capsys):
     assert said[20:] == [f"error: 25 of 30 videos failed; all are listed in {file}; hint"]
     assert report_failures([], 30, file) == 0
     assert not file.exists()
+
+
+def test_progress_of_few_results_is_a_line_each(capsys):
+    assert list(_progress(iter("abcde"), 5, "check")) == list("abcde")
+    assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines()] == [
+        f"check: {count}/5" for count in range(1, 6)
+    ]
 
 
 def test_spread():

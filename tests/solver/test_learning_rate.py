@@ -174,6 +174,7 @@ def test_a_warm_up_may_be_none_or_all_of_the_run(warmup_epochs):
         ({**_STEPS, "lrs": [1]}, "a factor each"),
         ({**_STEPS, "steps": []}, "a factor each"),
         ({**_STEPS, "steps": [1, 3]}, "must start with 0"),
+        ({**_STEPS, "steps": [0, 3, 2], "lrs": [1, 1, 1]}, "steps.*must rise"),
         ({**_STEPS, "warmup_epochs": -1}, "warmup_epochs"),
         ({**_STEPS, "warmup_epochs": 1, "warmup_steps": 9}, "give one of the two"),
         ({"name": "MultiStepDecay", "learning_rate": 1, "milestones": [3, 2]}, "milestones.*must rise"),

@@ -83,7 +83,6 @@ class FrameAttention(nn.Layer):
 
     Args:
         num_seg: frames of a clip.
-
     """
 
     def __init__(self, num_seg: int) -> None:
