@@ -44,14 +44,15 @@ def stream(num_frames, first=0):
 
 
 class Seer:
-    """A predictor that tells the numbers of a window's frames, `pause_sec` later, and keeps their times."""
+    """A predictor that tells the numbers of a window's frames once `may_go_on`, and keeps their times."""
 
-    def __init__(self, pause_sec=0.0):
-        self.pause_sec = pause_sec
+    def __init__(self, may_go_on=lambda: True):
+        self.may_go_on = may_go_on
         self.times = set()
 
     def predict_open(self, video):
-        time.sleep(self.pause_sec)
+        while not self.may_go_on():
+            time.sleep(0.01)
         self.times |= {frame.time_sec for frame in video.shown}
         return video.read(range(video.num_frames)).mean(axis=(1, 2, 3)).round().astype(int).tolist()
 
@@ -64,14 +65,13 @@ def pipe(tmp_path):
 
 
 @contextlib.contextmanager
-def fed(path, data, chunk=None, pause_sec=0.0):
+def fed(path, data, chunk=None):
     """Writes a stream into a pipe, all at once or a chunk at a time."""
 
     def write():
         with contextlib.suppress(BrokenPipeError), open(path, "wb", buffering=0) as file:
             for start in range(0, len(data), chunk or len(data)):
                 file.write(data[start : start + (chunk or len(data))])
-                time.sleep(pause_sec)
 
     thread = threading.Thread(target=write, daemon=True)
     thread.start()
@@ -97,9 +97,8 @@ def test_windows_of_a_pipe_hold_their_frames(pipe, stride_sec, starts):
 
 def test_a_slow_network_drops_and_stays_close_behind(pipe):
     data = stream(125)
-    feed = fed(pipe, data, len(data) // 125, 1 / FPS / 2)  # at twice its pace
-    with feed, LiveSource(str(pipe), 1.5, "drop") as source:
-        seer = Seer(0.7)
+    with fed(pipe, data, len(data) // 125), LiveSource(str(pipe), 1.5, "drop") as source:
+        seer = Seer(lambda: source.num_frames >= 100)
         found = list(predict_live(seer, source, Windowing(1.0, 0.5)))
     assert found[-1].num_skipped > 0
     assert source.num_dropped == source.num_frames - len(seer.times)

@@ -19,7 +19,7 @@ from tests.support.stores import FAULTS, Store
 CROP = [{"CenterCrop": {"target_size": 32}}]
 # what is told of a file whose every answer is so, while the store has others; None: it is read all the same
 FOR_GOOD: dict[str, Any] = {
-    "timeout": "no answer within 0.3 s; tried 3 times",
+    "timeout": "no answer within 1 s; tried 3 times",
     "close": "the connection fails (ServerDisconnectedError); tried 3 times",
     "reset": "the connection fails",
     "cut": "the connection fails (ClientPayloadError); tried 3 times",
@@ -35,7 +35,7 @@ FOR_GOOD: dict[str, Any] = {
     "unranged": None,
     "flipped": "",  # the decoder notices, or not: nothing in a video tells
     "redirect": "the connection fails (ClientConnectorError); tried 3 times",
-    "drip": "no answer within 0.3 s; tried 3 times",
+    "drip": "no answer within 1 s; tried 3 times",
 }
 
 
@@ -44,7 +44,7 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_cache, "_kept", None)
     monkeypatch.setattr(block_cache, "_memory", block_cache.MemoryBlocks())
     monkeypatch.setattr(stores, "_stores", {})
-    monkeypatch.setattr(stores, "_policy", stores.RetryPolicy(0.3, 3, 3.0, 0.01))
+    monkeypatch.setattr(stores, "_policy", stores.RetryPolicy(1, 3, 3.0, 0.01))
 
 
 @pytest.fixture(scope="module")
