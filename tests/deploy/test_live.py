@@ -65,13 +65,14 @@ def pipe(tmp_path):
 
 
 @contextlib.contextmanager
-def fed(path, data, chunk=None):
+def fed(path, data, chunk=None, pause_sec=0.0):
     """Writes a stream into a pipe, all at once or a chunk at a time."""
 
     def write():
         with contextlib.suppress(BrokenPipeError), open(path, "wb", buffering=0) as file:
             for start in range(0, len(data), chunk or len(data)):
                 file.write(data[start : start + (chunk or len(data))])
+                time.sleep(pause_sec)
 
     thread = threading.Thread(target=write, daemon=True)
     thread.start()
