@@ -174,7 +174,8 @@ def test_what_cannot_be_averaged(made, tmp_path, overrides, last, error, problem
     assert problem in str(caught.value)
 
 
-def test_the_checkpoints_of_a_run_in_a_store_are_averaged(made, tmp_path, s3_store):
+def test_the_checkpoints_of_a_run_in_a_store_are_averaged(made, tmp_path, s3_store, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     url = s3_store.publish(made / "out")
     done = average(config_of(made, f"output_dir={url}"), 2, output=tmp_path / "mean.pdparams")
     assert [name.rpartition("/")[2] for name in done.facts["averaged"]] == [
