@@ -15,7 +15,7 @@ import pytest
 
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.io import stores
-from paddlevideo_fast.modeling import build_model, load_weights, read_weights
+from paddlevideo_fast.modeling import build_model, load_weights, read_weights, weights
 from paddlevideo_fast.modeling.weights import candidate_names, fetch_weights
 
 
@@ -241,13 +241,17 @@ def test_processes_download_one_file_at_once(http_store, published):
     assert Path(paths[0]).read_bytes() == (root / "0" / "best.pdparams").read_bytes()
 
 
-def test_the_checksum_of_a_url(published, make_model):
+def test_the_checksum_of_a_url(published, make_model, monkeypatch):
     _, urls, root = published
     digest = hashlib.sha256((root / "0" / "best.pdparams").read_bytes()).hexdigest()
     path = fetch_weights(f"{urls[0]}#sha256={digest.upper()}")
     assert path == fetch_weights(urls[0])
     with pytest.raises(WeightError, match=rf"1/best\.pdparams: its SHA-256 is \w{{64}}, and not {digest}"):
         load_weights(make_model(), f"{urls[1]}#sha256={digest}")
+    # two processes find the same wrong file, and one has removed it
+    monkeypatch.setattr(weights, "fingerprint", lambda path: path.unlink() or {"sha256": "0"})
+    with pytest.raises(WeightError, match="its SHA-256 is 0, and not"):
+        fetch_weights(f"{urls[1]}#sha256={digest}")
 
 
 def test_an_archive_is_not_unpacked(published, make_model, tmp_path):
