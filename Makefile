@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# The Python of test-wheel.
+# The Pythons of test-wheel, one or several.
 WHEEL_PYTHON ?= $(PYTHON)
 PADDLE26_VENV ?= .venv-paddle26
 PADDLE_GPU_VENV ?= .venv-paddle-gpu
@@ -124,10 +124,11 @@ site: | $(BIN)/python
 
 # The commands of the wheel in a new environment and an empty folder.
 test-wheel: dist
-	rm -rf build/wheel-venv
-	$(WHEEL_PYTHON) -m venv build/wheel-venv
-	$(call install,build/wheel-venv) "$$(echo dist/*.whl)[cpu]"
-	$(BIN)/python tests/wheel_trial.py build/wheel-venv/bin/paddlevideo-fast
+	for python in $(WHEEL_PYTHON); do \
+		rm -rf build/wheel-venv && $$python -m venv build/wheel-venv && $$python --version && \
+		$(call install,build/wheel-venv) "$$(echo dist/*.whl)[cpu]" && \
+		$(BIN)/python tests/wheel_trial.py build/wheel-venv/bin/paddlevideo-fast || exit 1; \
+	done
 
 dist: setup-test
 	$(call install,$(VENV)) build twine

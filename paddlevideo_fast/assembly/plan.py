@@ -92,7 +92,7 @@ def make_precision(spec: RunSpec) -> Precision:
 def plan_phases(
     spec: RunSpec, curve: LearningRate, pipelines: Pipelines, world_size: int
 ) -> tuple[list[Phase], LearningRate]:
-    """Phases and learning rate of a run: those of multigrid training with `multigrid`, else one phase.
+    """Phases and learning rate of a run. Multigrid training has many phases, ordinary training has one.
 
     Args:
         spec: of the run.

@@ -36,7 +36,7 @@ class Command(NamedTuple):
         return getattr(importlib.import_module(self.module), function)
 
     def start(self, words: Sequence[str] | None = None) -> int:
-        """Runs a command line, that of the process if there are no words; returns the exit code."""
+        """Runs a command line and returns the exit code; without words, the command line of the process."""
         return self.run(self.make_parser().parse_args(words))
 
     def run(self, args: argparse.Namespace) -> int:

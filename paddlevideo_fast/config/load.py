@@ -3,7 +3,7 @@
 A later layer wins over an earlier one. Mappings merge, lists and plain values replace. Where a layer changes
 the `name` of a component, those arguments of the earlier component stay that the new one shares. The check
 leaves out the others and says so (`Config.inherited`). The plug-ins of all layers are imported: what a file
-names with `imports` comes to those of the files that it inherits.
+names with `imports` is added to what the files that it inherits name.
 """
 
 import json
@@ -191,7 +191,7 @@ def read_with_bases(path: str, trail: tuple[str, ...] = (), budget: Budget | Non
 
 
 def _found(path: str, name: str) -> str:
-    """The path, or that of the built-in config `name` where there is no such file."""
+    """The path; where there is no such file, the path of the built-in config `name`."""
     return path if os.path.isfile(path) else built_in(name) or path
 
 
@@ -267,7 +267,7 @@ def apply_overrides(config: Config, overrides: Sequence[str], sections: Collecti
         name = f"-o #{number}"
         try:
             path, source = _read(text, name, budget)
-            if path == [IMPORTS]:  # they come to those of the files and of earlier overrides
+            if path == [IMPORTS]:  # added to the imports of the files and of earlier overrides
                 named = Config({IMPORTS: source.data}, {(): name})
                 config.imports += take_imports(named)
                 continue

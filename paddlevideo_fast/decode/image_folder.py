@@ -152,7 +152,7 @@ def read_image(file: str) -> bytes:
     Raises:
         VideoDecodeError: it cannot be read.
     """
-    try:
+    try:  # once a frame: without a path object and without a buffer
         if is_url(file):
             return stores.read_all(file, _MAX_IMAGE_BYTES)
         with open(file, "rb", buffering=0) as image:

@@ -27,7 +27,7 @@ WhenSlow = Literal["drop", "wait"]
 _STDIN = 0
 _NUM_LOOKED_AT = 8  # bytes
 _MP4_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip")
-_JUMP_SEC = 10.0  # times that go back, or on by more, are those of a stream that began anew
+_JUMP_SEC = 10.0  # the stream began anew where times go back, or jump by more than this
 _LONGEST_PAUSE_SEC = 30.0
 _ROUNDING_SEC = 1e-6  # of sums of times
 

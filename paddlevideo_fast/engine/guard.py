@@ -36,8 +36,6 @@ def call_hook(targets: Iterable[Hooked], hook: str, *args: Any) -> None:
     """
     not_closed: list[Exception] = []
     for target in targets:
-        if hook in ("open", "fit_begin"):
-            target.has_failed = False  # of an earlier run
         if target.has_failed and hook != "close":
             continue
         try:
@@ -53,6 +51,8 @@ def call_hook(targets: Iterable[Hooked], hook: str, *args: Any) -> None:
                 not_closed.append(error)
             else:
                 raise
+        if hook == "close":
+            target.has_failed = False  # the next run tries it again
     if not_closed:
         raise not_closed[0]
 

@@ -352,7 +352,8 @@ class BackgroundStore(CheckpointStore):
     A save waits for the last save of its kind, as both use the same memory: beside the network it takes as
     much as weights, optimizer and moving average together, and the weights once more for the best. What the
     thread meets is raised by the next call of `check`, `wait`, or a save of the same kind; of several errors
-    one is raised and the others are logged. Files are as whole as those of `CheckpointStore`, at any moment.
+    one is raised and the others are logged. As with `CheckpointStore`, a process that dies leaves no file
+    half written.
 
     Args:
         folder: the run's output folder.

@@ -54,6 +54,18 @@ def test_a_sink_that_fails_is_left_out(warnings_of, tmp_path, monkeypatch, kind,
     assert len(records.read_text().splitlines()) == 14  # the sinks behind it get everything
 
 
+def test_a_sink_that_failed_is_tried_again_in_the_next_run(tmp_path, monkeypatch):
+    sink = JsonLinesSink(tmp_path / "records.jsonl")
+    hooks = [("open", (0, 0)), ("write", ({"kind": "train"},)), ("close", ())]
+    with monkeypatch.context() as patch:
+        patch.setattr(sink, "write", broken)
+        for hook, args in hooks:
+            call_hook([sink], hook, *args)
+    for hook, args in hooks:
+        call_hook([sink], hook, *args)
+    assert sink.path.read_text() == '{"kind": "train"}\n'
+
+
 HOOKS = ["fit_begin", "epoch_begin", "step_end", "epoch_end", "fit_end", "close"]
 
 
