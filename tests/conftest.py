@@ -83,6 +83,15 @@ def _untouched_environment() -> Iterator[None]:
     os.environ.update(before)
 
 
+@pytest.fixture(autouse=True)
+def _untouched_signals() -> Iterator[None]:
+    """Takes back handlers: a run that SIGTERM stopped ignores it then, and so would children of a pool."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture(scope="session")
 def _http_server() -> Iterator[stores.Store]:
     with stores.http_store() as store:
