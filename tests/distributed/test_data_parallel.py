@@ -256,13 +256,13 @@ ALONE = {
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, template):
+def runs(tmp_path_factory):
     """Function from the name of a run and a rank to the parameters it ended with."""
     folder = tmp_path_factory.mktemp("parallel")
     script = folder / "train.py"
     script.write_text(SCRIPT)
     for number in (1, 2):
-        with Job([script, folder], number, folder / f"job{number}", template=template) as job:
+        with Job([script, folder], number, folder / f"job{number}") as job:
             job.succeed()
 
     def load(name, rank):

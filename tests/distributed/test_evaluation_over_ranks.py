@@ -65,7 +65,7 @@ SEVERAL_LABELS = MANY_VIEWS.replace("dropout_rate", "activation: sigmoid, dropou
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory, make_clip, broken_videos, template):
+def found(tmp_path_factory, make_clip, broken_videos):
     """What one process finds, and what each of three finds, by the name of the config."""
     folder = tmp_path_factory.mktemp("evaluation")
     clips = [make_clip(folder / f"{number}.mp4", 8 + 3 * number, (48, 40)) for number in range(8)]
@@ -89,7 +89,7 @@ def found(tmp_path_factory, make_clip, broken_videos, template):
         listed = f"{videos}.jsonl" if text is SEVERAL_LABELS else f"{videos}.list"
         config = text.format(videos=folder / listed, max_bad_share=max_bad_share)
         (folder / f"{name}.yaml").write_text(config)
-    with Job([Path(ranks.__file__), folder], NUM_RANKS, folder, template=template) as job:
+    with Job([Path(ranks.__file__), folder], NUM_RANKS, folder) as job:
         job.succeed(240)
     listed = (folder / "bad_samples.txt").read_text()
     together = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(NUM_RANKS)]

@@ -13,10 +13,10 @@ from tests.support.launching import Job
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory, template):
+def found(tmp_path_factory):
     """What each of two ranks found, and one process with the batches of both."""
     folder = tmp_path_factory.mktemp("lost")
-    with Job([Path(ranks.__file__), folder], 2, folder / "job", template=template) as job:
+    with Job([Path(ranks.__file__), folder], 2, folder / "job") as job:
         alone = ranks.train(Distribution(), [0, 1])
         job.succeed()
     return [dict(np.load(folder / f"{rank}.npz")) for rank in (0, 1)], alone

@@ -138,13 +138,13 @@ json.dump(report, open(f"{folder}/report_{rank}.json", "w"))
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, template):
+def run(tmp_path_factory):
     """The folder and the two ranks' reports of a run that meets all of it, with a sharded optimizer."""
     folder = tmp_path_factory.mktemp("step_sync")
     script = folder / "run.py"
     script.write_text(SCRIPT)
     command = [script, folder, 2 if fleet_runs() else 1]
-    with Job(command, 2, folder / "job", template=template) as job:
+    with Job(command, 2, folder / "job") as job:
         job.succeed()
     return folder, [json.loads((folder / f"report_{rank}.json").read_text()) for rank in (0, 1)]
 

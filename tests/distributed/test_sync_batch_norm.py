@@ -21,12 +21,12 @@ TOLERANCES = {
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory, template):
+def found(tmp_path_factory):
     """What each of four processes found, and of three."""
     folder = tmp_path_factory.mktemp("ranks")
     command = [Path(ranks.__file__), folder]
     for number in (4, 3):
-        with Job(command, number, folder / f"{number}", template=template) as job:
+        with Job(command, number, folder / f"{number}") as job:
             job.succeed(300)
     found = [dict(np.load(folder / f"4_{rank}.npz")) for rank in range(4)]
     for rank in range(3):

@@ -172,12 +172,12 @@ def kill(process: Any) -> None:
 
 
 @pytest.fixture
-def job(tmp_path: Path, template: Fresh) -> Iterator[Callable[..., Job]]:
+def job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     """`job(name, command, num_processes, …)`: a `Job` with its outputs in a folder of that name."""
     jobs = []
 
     def start(name: str, command: Any, num_processes: int = 2, **options: Any) -> Job:
-        jobs.append(Job(command, num_processes, tmp_path / name, template=template, **options))
+        jobs.append(Job(command, num_processes, tmp_path / name, **options))
         return jobs[-1]
 
     yield start

@@ -47,6 +47,8 @@ class Job:
     """Processes that run one Python command as the ranks of one job; a context manager.
 
     Without a launcher each rank is a process of this one. With it there is one process, which starts them.
+    Python starts anew for each: of ranks that were forked after the import of Paddle, the one that serves
+    Paddle's TCP store died at its exit once in thirty jobs.
 
     Args:
         command: arguments of Python: a script or `-m module`, and what follows.
@@ -55,7 +57,6 @@ class Job:
         environment: of the ranks, besides the PADDLE_ variables.
         launcher: options of `paddle.distributed.launch`; None: without it.
         start: arguments of Python that start the launcher.
-        template: forks the ranks of a job without a launcher; None: Python starts anew for each.
     """
 
     def __init__(
@@ -66,7 +67,6 @@ class Job:
         environment: dict[str, str] | None = None,
         launcher: Sequence[Any] | None = None,
         start: Sequence[Any] = ("-m", "paddle.distributed.launch"),
-        template: Fresh | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ class Job:
                 "PADDLE_CURRENT_ENDPOINT": addresses[rank],
             }
             output, environment = self.folder / f"output.{rank}", {**base, **place}
-            self.processes.append((template or fresh).start(command, self.folder, environment, output))
+            self.processes.append(fresh.start(command, self.folder, environment, output))
 
     def __enter__(self) -> Job:
         return self
