@@ -161,7 +161,7 @@ def _peak_mib(task: tuple[str, Sequence[str], int]) -> float:
     before = memory_mib("VmRSS")
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
     for clip in clips:
-        read = _raw(RECIPES[recipe], clip, number)
+        read = our_clip(RECIPES[recipe], clip, number)
         for seed in range(3):
             read(np.random.default_rng(seed))
     return memory_mib("VmHWM") - before
@@ -224,11 +224,11 @@ def _calls(
             records = [VideoRecord(str(file), (0,))]
             dataset = cls("", pipeline=pipeline, seed=0, training=True, records=records)
         calls[kind] = _ours(dataset)
-    return {**calls, **{f"video {number}": _raw(recipe, clip, number) for number in several}}
+    return {**calls, **{f"video {number}": our_clip(recipe, clip, number) for number in several}}
 
 
-def _raw(recipe: Recipe, clip: str, number: int) -> Call:
-    """Makes so many clips of a raw video in one pass."""
+def our_clip(recipe: Recipe, clip: str, number: int = 1) -> Call:
+    """A function that makes so many clips of a raw video in one pass."""
     return _ours(
         VideoDataset(
             "", pipeline=Pipeline(*recipe), seed=0, training=True, records=[VideoRecord(clip, (0,))]

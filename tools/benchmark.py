@@ -26,6 +26,7 @@ BENCHMARKS = {
     "live": "a simulated camera: delay of predictions, memory, dropped frames",
     "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",
     "on_gpu": "what the README claims for GPUs, all in turn, into files named after the device",
+    "paddlevideo": "from a file to a training clip, against PaddleVideo's own pipelines",
     "pipeline": "from a file to a training clip, against decord, PIL and float32",
     "reader": "CPU time and wrong frames: OpenCV, decord, PyAV in sequence, ours, ours on prepared videos",
     "reader_trials": "joined and damaged files: wrong without a word, refused, right; ours and three others",

@@ -14,6 +14,7 @@ from benchmarks import (
     exactness,
     live,
     loader,
+    paddlevideo,
     pipeline,
     reader,
     saving,
@@ -340,3 +341,44 @@ def test_dali(measure, make_clip, tmp_path):
     assert [row["side"] for row in result["rows"]] == ["ours", "DALI on CPU"]
     assert 0 < cpu["difference"] < 4
     assert cpu["codec"] in ("h264", "vp9")
+
+
+# a checkout of PaddleVideo in small: its registry, and the steps that its two configs name
+_CHECKOUT = {
+    "paddlevideo/__init__.py": "raise ImportError('of every task')",
+    "paddlevideo/utils/registry.py": "class Registry(dict):\n    get = dict.__getitem__",
+    "paddlevideo/loader/registry.py": "from ..utils import Registry\nPIPELINES = Registry()",
+    "paddlevideo/loader/pipelines/decode.py": """
+from ..registry import PIPELINES
+class Decode:
+    def __call__(self, sample):
+        return {**sample, "frames": sample["filename"]}
+PIPELINES["Decode"] = Decode""",
+    "paddlevideo/loader/pipelines/sample.py": """
+from ..registry import PIPELINES
+class Pick:
+    def __init__(self, number):
+        self.number = number
+    def __call__(self, sample):
+        sum(range(10**5))
+        return {**sample, "imgs": sample["frames"] * self.number}
+PIPELINES["Pick"] = Pick""",
+    "paddlevideo/loader/pipelines/decode_sampler.py": "",
+    "paddlevideo/loader/pipelines/augmentations.py": "",
+    **dict.fromkeys(
+        ("configs/recognition/tsm/tsm_k400_videos.yaml", "configs/recognition/slowfast/slowfast.yaml"),
+        "PIPELINE: {train: {decode: {name: Decode}, transform: [{Pick: {number: 2}}]}}",
+    ),
+}
+
+
+def test_paddlevideo_is_measured_from_a_checkout(measure, tmp_path):
+    with pytest.raises(PaddleVideoFastError, match="is no checkout of PaddleVideo"):
+        paddlevideo.run([], tmp_path)
+    for name, text in _CHECKOUT.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (clip,) = write_clips(tmp_path, 1, 70)
+    found = measure("paddlevideo", clip, "--paddlevideo", tmp_path, "--rounds", 1)
+    assert [row["recipe"] for row in found["rows"]] == ["tsm", "slowfast"]
+    assert all(row["paddlevideo_ms"] > 0 < row["ms"] for row in found["rows"])
