@@ -19,6 +19,7 @@ from benchmarks import recipes
 from benchmarks.chart import CHART, RECIPES, draw_speed
 from benchmarks.measuring import ROOT, load
 from benchmarks.reader_trials import REFUSED, REPLACED, RIGHT, WITHOUT_A_WORD
+from paddlevideo_fast.config.zoo import read_zoo
 from paddlevideo_fast.errors import PaddleVideoFastError
 
 _BLOCK = re.compile(r"<!-- results: (\w+) -->\n\n?(\|.*\n)(\|-.*\n)((?:\|.*\n)*)\n?(?=<!-- end -->)")
@@ -40,7 +41,7 @@ def run() -> None:
 
 def pages() -> list[Path]:
     """The pages with a marked table."""
-    found = sorted((ROOT / "docs").glob("*/*.md"))
+    found = [*sorted(ROOT.glob("README*.md")), *sorted((ROOT / "docs").glob("*/*.md"))]
     return [page for page in found if "<!-- results: " in page.read_text(encoding="utf-8")]
 
 
@@ -138,6 +139,17 @@ def _cpu_operators() -> Rows:
         for name, sides in load("cpu")["operators"].items()
         for before, now, torch in [(sides["before"], sides["now"], sides["torch"])]
     ]
+
+
+def _networks() -> Rows:
+    """One row for each network, with the result that `zoo` lists for its config."""
+    published = {entry.name: entry.published[0] for entry in read_zoo() if entry.published}
+    rows = []
+    for name, row in load("networks")["rows"].items():
+        clip = "{}×{}×{}".format(*row["clip"])
+        size, macs = f"{row['parameters'] / 1e6:.1f} M", f"{row['macs'] / 1e9:.1f}"
+        rows.append(["", name, clip, size, macs, f"{published[name].top1:.1f}", published[name].toolkit])
+    return rows
 
 
 def _decoders() -> Rows:
@@ -324,6 +336,7 @@ TABLES: Mapping[str, Callable[[], Rows]] = {
     "cpu_operators": _cpu_operators,
     "processes": _processes,
     "paddlevideo": partial(_each, "paddlevideo", "", "{clip}", "{cpu_ratio:.1f}×", "{wall_ratio:.1f}×"),
+    "networks": _networks,
     "decoders": _decoders,
     "videos": _videos,
     "formats": _formats,
