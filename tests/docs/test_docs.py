@@ -134,14 +134,10 @@ def test_paths_of_the_repository_exist(page):
     assert set(re.findall(r"`make ([\w-]+)", text)) <= set(known)
 
 
-CONFIG_COMMANDS = ("train", "test", "features", "average", "export", "doctor", "plan", "convert")
-
-
 def config_of(words: list[str]) -> str | None:
-    """The config that a command reads: its first word, or the one behind -c."""
-    after = words[next((i + 1 for i, word in enumerate(words) if word in CONFIG_COMMANDS), len(words)) :]
-    after = after or words[words.index("tools/main.py") + 1 :] if "tools/main.py" in words else after
-    return option(words, "-c") or next((word for word in after[:1] if word[0] != "-"), None)
+    """The config of a training: the one behind -c, or the word after the command."""
+    place = next((i + 1 for i, word in enumerate(words) if word in ("train", "tools/main.py")), len(words))
+    return option(words, "-c") or next((word for word in words[place : place + 1] if word[0] != "-"), None)
 
 
 def flags_of(words: list[str], seen: dict[str, list[str]]) -> list[str]:
@@ -180,11 +176,15 @@ def test_configs_and_overrides_of_the_commands_are_accepted(working_copy):
     checked = 0
     made = {option(words, "--output") for page in PAGES for words in commands(page) if "init" in words}
     for page in PAGES:
+        copies: dict[str | None, str] = {}
         recipes: dict[str | None, str | None] = {}  # of the folders that `init` fills, on this page
         for words in map(started, commands(page)):
             if "init" in words:
                 recipes[option(words, "--output")] = option(words, "--recipe")
+            if words[3:5] == ["config", "copy"]:
+                copies["".join(words[6:7]) or f"{words[5]}.yaml"] = words[5]
             config = config_of(words)
+            config = copies.get(config, config)
             if config and (words[1] == "tools/main.py" or "train" in words):
                 folder = config.removeprefix("output/").split("/")[0]
                 if folder in made:  # the config that `init` writes inherits the recipe
