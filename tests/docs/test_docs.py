@@ -134,10 +134,17 @@ def test_paths_of_the_repository_exist(page):
     assert set(re.findall(r"`make ([\w-]+)", text)) <= set(known)
 
 
+def config_of(words: list[str]) -> str | None:
+    """The config of a training: the one behind -c, or the word after the command."""
+    place = next((i + 1 for i, word in enumerate(words) if word in ("train", "tools/main.py")), len(words))
+    return option(words, "-c") or next((word for word in words[place : place + 1] if word[0] != "-"), None)
+
+
 def flags_of(words: list[str], seen: dict[str, list[str]]) -> list[str]:
     # each benchmark and each subcommand has options of its own
     if words[0] == "-m":
-        subcommand = [word for word in words[2 : 4 if words[2:3] == ["data"] else 3] if word[0] != "-"]
+        is_group = words[2:3] in (["data"], ["config"])
+        subcommand = [word for word in words[2 : 4 if is_group else 3] if word[0] != "-"]
         name = " ".join([*words[:2], *subcommand])
     else:
         name = " ".join(words[:2] if words[0] == "tools/benchmark.py" else words[:1])
@@ -169,19 +176,25 @@ def test_configs_and_overrides_of_the_commands_are_accepted(working_copy):
     checked = 0
     made = {option(words, "--output") for page in PAGES for words in commands(page) if "init" in words}
     for page in PAGES:
+        copies: dict[str | None, str] = {}
         recipes: dict[str | None, str | None] = {}  # of the folders that `init` fills, on this page
         for words in map(started, commands(page)):
             if "init" in words:
                 recipes[option(words, "--output")] = option(words, "--recipe")
-            config = option(words, "-c")
+            if words[3:5] == ["config", "copy"]:
+                copies["".join(words[6:7]) or f"{words[5]}.yaml"] = words[5]
+            config = config_of(words)
+            config = copies.get(config, config)
             if config and (words[1] == "tools/main.py" or "train" in words):
-                folder = config.split("/")[0]
+                folder = config.removeprefix("output/").split("/")[0]
                 if folder in made:  # the config that `init` writes inherits the recipe
                     config = recipes.get(folder)
                 if config:
-                    overrides = [value for flag, value in zip(words, words[1:]) if flag == "-o"]
+                    overrides = [
+                        value for flag, value in zip(words, words[1:]) if flag in ("-o", "--override")
+                    ]
                     path = working_copy / config
-                    load_config(str(path if path.is_file() else config), overrides)
+                    load_config(str(path if path.exists() else config), overrides)
                     checked += 1
     assert checked >= 10
 
