@@ -4,6 +4,7 @@ import contextlib
 import os
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import paddle
@@ -27,7 +28,14 @@ from paddlevideo_fast.engine import (
 from paddlevideo_fast.engine.callbacks import Callback, ProfilingFinished, restore
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank, make_distribution
-from paddlevideo_fast.errors import BadSampleShareError, OutputError, PaddleVideoFastError, SettingError
+from paddlevideo_fast.engine.output import folder_of_run, run_with
+from paddlevideo_fast.errors import (
+    AnnotationError,
+    BadSampleShareError,
+    OutputError,
+    PaddleVideoFastError,
+    SettingError,
+)
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader import write_class_names
 from paddlevideo_fast.log import get_logger, log_file
@@ -70,6 +78,8 @@ def _train(
     callbacks: Sequence[Callback],
 ) -> Trainer:
     """See `train`; `held` keeps other runs out of the output folder as long as it is open."""
+    if not plan.spec.config.get("output_dir"):
+        plan = replace(plan, spec=_in_own_folder(plan.spec, distribution))
     spec, run = plan.spec, plan.spec.run
     # further callbacks find the checkpoint of an epoch on the disk, so they are not ahead of it
     writing_store = CheckpointStore if callbacks else BackgroundStore
@@ -93,7 +103,12 @@ def _train(
     valid = None
     if run.validate:
         layout = setup.model.layout
-        valid = make_split(spec, "valid", layout, distribution, store.folder, plan.pipelines)
+        try:
+            valid = make_split(spec, "valid", layout, distribution, store.folder, plan.pipelines)
+        except AnnotationError as error:
+            if spec.config.get("validate") is not None:
+                raise
+            raise AnnotationError(f"{error}; without validation trains  -o validate=false") from error
         if run.features is not None:
             valid = with_features(spec, "valid", valid)
     trainer = setup.trainer(
@@ -124,6 +139,17 @@ def _train(
     if distribution.is_main:
         _tell_end(spec, store)
     return trainer
+
+
+def _in_own_folder(spec: RunSpec, distribution: Distribution) -> RunSpec:
+    """The run in the output folder that rank 0 chooses, where the config names none."""
+    base, run = spec.run.output_dir, spec.run
+    resume = "auto" if run.resume_epoch else run.resume
+    folder = distribution.gather_from(lambda: str(folder_of_run(base, resume)))[0]
+    if folder != base:
+        verb = "goes on in" if resume else "writes to"
+        logger.info("%s holds an earlier run: this one %s %s", base, verb, folder)
+    return spec.in_folder(folder)
 
 
 @contextlib.contextmanager
@@ -161,6 +187,8 @@ def _test(
     held: contextlib.ExitStack,
 ) -> dict[str, float]:
     """See `test`; `held` keeps other tests out of the output folder as long as it is open."""
+    if not spec.config.get("output_dir"):  # beside the tested weights, if they are of a run of this config
+        spec = spec.in_folder(str(run_with(spec.run.output_dir, weights) or spec.run.output_dir))
     store = CheckpointStore(spec.run.output_dir, spec.run.model_name)
 
     def take_output() -> None:

@@ -6,6 +6,7 @@ Nothing of an earlier run is overwritten.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shlex
@@ -30,6 +31,7 @@ from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError, PaddleVideoFastError, UnsavedError
 from paddlevideo_fast.io.files import sweep, working_folder
+from paddlevideo_fast.io.locks import LOCK
 from paddlevideo_fast.io.stores import exists
 from paddlevideo_fast.io.sync import Mirror
 from paddlevideo_fast.io.urls import is_url, join
@@ -408,6 +410,56 @@ class BackgroundStore(CheckpointStore):
             logger.error("%s", error, exc_info=None if isinstance(error, PaddleVideoFastError) else error)
         if errors:
             raise errors[0]
+
+
+def runs_at(base: str | Path) -> list[Path]:
+    """The folders `base`, `base_2`, … that hold runs, the newest start last."""
+    base = Path(base).expanduser()
+    pattern = re.compile(re.escape(base.name) + r"(_\d+)?")
+    folders = base.parent.iterdir() if base.parent.is_dir() else ()
+    found = [folder for folder in folders if pattern.fullmatch(folder.name) and _holds_run(folder)]
+
+    def started(folder: Path) -> tuple[int, int, str]:
+        config = folder / "config.yaml"
+        written = (config if config.exists() else folder).stat().st_mtime_ns
+        return written, len(folder.name), folder.name
+
+    return sorted(found, key=started)
+
+
+def newest_run(base: str | Path) -> Path | None:
+    """The folder of the newest run among `base`, `base_2`, …; None: there is none."""
+    return next(reversed(runs_at(base)), None)
+
+
+def run_with(base: str | Path, path: str | Path) -> Path | None:
+    """The run among `base`, `base_2`, … whose folder `path` is, or lies in; None: another or none."""
+    places = [Path(path).expanduser().resolve(), Path(path).expanduser().resolve().parent]
+    return next((run for run in runs_at(base) if run.resolve() in places), None)
+
+
+def folder_of_run(base: str, resume: str | None = None) -> Path:
+    """The folder that a run takes: of the run that it resumes, else the first free of `base`, `base_2`, ….
+
+    Args:
+        base: the folder that the config's name gives.
+        resume: "auto": the newest run; a checkpoint or folder: the run that it belongs to; None: a new run.
+    """
+    there = newest_run(base) or Path(base) if resume == "auto" else resume and run_with(base, resume)
+    if there:
+        return there
+    numbered = (Path(f"{base}_{number}") for number in itertools.count(2))
+    free = (each for each in itertools.chain([Path(base)], numbered) if not _is_taken(each))
+    return next(free)
+
+
+def _holds_run(folder: Path) -> bool:
+    return folder.is_dir() and ((folder / "config.yaml").exists() or any(folder.glob("*.pdparams")))
+
+
+def _is_taken(folder: Path) -> bool:
+    """Whether a run is in a folder, has just begun there, or the path is a file."""
+    return _holds_run(folder) or (folder / LOCK).exists() or folder.is_file()
 
 
 def move_aside(folder: Path, paths: Sequence[Path]) -> Path | None:

@@ -29,7 +29,9 @@ def test_defaults():
     assert spec.run.output_dir == "output/TSM"
     assert (spec.run.log_interval, spec.run.val_interval, spec.run.accumulate_steps) == (10, 1, 1)
     assert spec.run.resume is None
-    assert dataclasses.replace(spec.run, output_dir="x").output_dir == "x"
+    assert (spec.run.validate, spec.run.keep_last) == (False, 5)
+    assert spec_of(DATASET={"valid": {"format": "VideoDataset"}}).run.validate is True
+    assert spec_of(DATASET={"valid": {"format": "VideoDataset"}}, validate=False).run.validate is False
     assert (spec.ema, spec.precise_bn, spec.multigrid, spec.optimizer, spec.splits) == (None,) * 4 + ({},)
     assert spec.distributed.sharding_degree == 1
 
