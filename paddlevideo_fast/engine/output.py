@@ -29,8 +29,8 @@ from paddlevideo_fast.engine.checkpoint import (
 )
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.state import TrainerState
-from paddlevideo_fast.errors import CheckpointError, PaddleVideoFastError, UnsavedError
-from paddlevideo_fast.io.files import sweep, working_folder
+from paddlevideo_fast.errors import CheckpointError, PaddleVideoFastError, UnsavedError, WeightError
+from paddlevideo_fast.io.files import as_path, sweep, working_folder
 from paddlevideo_fast.io.locks import LOCK
 from paddlevideo_fast.io.stores import exists
 from paddlevideo_fast.io.sync import Mirror
@@ -74,7 +74,6 @@ class CheckpointStore:
         self.mirror = Mirror(str(folder)) if is_url(str(folder)) else None
         self.folder = working_folder(folder)
         self.name = name
-        self._mark = re.compile(re.escape(name) + r"_(epoch|step)_\d+\.json")
 
     def prepare(self) -> None:
         """Makes the folder, and removes temporary files of processes that died while they saved.
@@ -204,13 +203,7 @@ class CheckpointStore:
 
         At the same step, a checkpoint after the evaluation of an epoch is newer than one before it.
         """
-        found = []
-        for path in self.folder.iterdir() if self.folder.is_dir() else ():
-            record = read_mark(path) if self._mark.fullmatch(path.name) else None
-            if record is not None:
-                position = record["trainer"]["step"], record["trainer"]["epoch"]
-                found.append((*position, str(path)[: -len(".json")]))
-        return sorted(found)
+        return _complete(self.folder, re.escape(self.name))
 
     def latest(self) -> str | None:
         """Prefix of the newest complete checkpoint."""
@@ -412,33 +405,63 @@ class BackgroundStore(CheckpointStore):
             raise errors[0]
 
 
-def runs_at(base: str | Path) -> list[Path]:
-    """The folders `base`, `base_2`, … that hold runs, the newest start last."""
-    base = Path(base).expanduser()
-    pattern = re.compile(re.escape(base.name) + r"(_\d+)?")
-    folders = base.parent.iterdir() if base.parent.is_dir() else ()
-    found = [folder for folder in folders if pattern.fullmatch(folder.name) and _holds_run(folder)]
-
-    def started(folder: Path) -> tuple[int, int, str]:
-        config = folder / "config.yaml"
-        written = (config if config.exists() else folder).stat().st_mtime_ns
-        return written, len(folder.name), folder.name
-
-    return sorted(found, key=started)
+def _complete(folder: Any, name: str) -> list[tuple[int, int, str]]:
+    """See `CheckpointStore.complete`; `name` is a pattern."""
+    mark, found = re.compile(rf"{name}_(epoch|step)_\d+\.json"), []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        record = read_mark(path) if mark.fullmatch(path.name) else None
+        if record is not None:
+            position = record["trainer"]["step"], record["trainer"]["epoch"]
+            found.append((*position, str(path)[: -len(".json")]))
+    return sorted(found)
 
 
 def newest_run(base: str | Path) -> Path | None:
-    """The folder of the newest run among `base`, `base_2`, …; None: there is none."""
-    return next(reversed(runs_at(base)), None)
+    """The folder of the newest run among BASE, BASE_2, BASE_3, …: the one that saved weights last.
+
+    None where none of them holds weights.
+    """
+    base = as_path(str(base).rstrip("/"))
+    numbered = re.compile(re.escape(base.name) + r"_\d+")
+    beside = base.parent.iterdir() if base.parent.is_dir() else ()
+    runs = [base, *(path for path in beside if numbered.fullmatch(path.name) and path.is_dir())]
+    saved = [(max(path.stat().st_mtime_ns for path in found), run) for run in runs if (found := _saved(run))]
+    return max(saved)[1] if saved else None
+
+
+def weights_of_run(folder: str | Path) -> Path:
+    """The best weights in the output folder of a run; those of the newest checkpoint where there are no best.
+
+    Raises:
+        WeightError: there are neither.
+    """
+    folder = as_path(folder)
+    best = [path for path in _saved(folder) if path.name.endswith("_best.pdparams")]
+    if best:
+        return max(best, key=lambda path: path.stat().st_mtime_ns)
+    checkpoints = _complete(folder, ".+")
+    if not checkpoints:
+        raise WeightError(f"{folder}: holds neither best weights nor a checkpoint of a run")
+    return as_path(f"{checkpoints[-1][-1]}.pdparams")
+
+
+def _saved(folder: Any) -> list[Any]:
+    """The best weights, and the weights of checkpoints, that a run has saved in `folder`."""
+    pattern = re.compile(r".+_(best|(epoch|step)_\d+)\.pdparams")
+    return [path for path in folder.iterdir() if pattern.fullmatch(path.name)] if folder.is_dir() else []
 
 
 def run_with(base: str | Path, path: str | Path) -> Path | None:
     """The run among `base`, `base_2`, … whose folder `path` is, or lies in; None: another or none."""
-    places = [Path(path).expanduser().resolve(), Path(path).expanduser().resolve().parent]
-    return next((run for run in runs_at(base) if run.resolve() in places), None)
+    base = Path(base).expanduser()
+    numbered = re.compile(re.escape(base.name) + r"(_\d+)?")
+    for folder in (Path(path).expanduser(), Path(path).expanduser().parent):
+        if numbered.fullmatch(folder.name) and folder.resolve().parent == base.resolve().parent:
+            return base.with_name(folder.name) if _holds_run(folder) else None
+    return None
 
 
-def folder_of_run(base: str, resume: str | None = None) -> Path:
+def folder_of_run(base: str | Path, resume: str | None = None) -> Path:
     """The folder that a run takes: of the run that it resumes, else the first free of `base`, `base_2`, ….
 
     Args:
@@ -449,8 +472,7 @@ def folder_of_run(base: str, resume: str | None = None) -> Path:
     if there:
         return there
     numbered = (Path(f"{base}_{number}") for number in itertools.count(2))
-    free = (each for each in itertools.chain([Path(base)], numbered) if not _is_taken(each))
-    return next(free)
+    return next(each for each in itertools.chain([Path(base)], numbered) if not _is_taken(each))
 
 
 def _holds_run(folder: Path) -> bool:

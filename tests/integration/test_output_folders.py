@@ -20,8 +20,9 @@ def work(tmp_path, monkeypatch):
 
 def made(folder, at):
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text("")
-    os.utime(folder / "config.yaml", (at, at))
+    for name in ("config.yaml", "m_best.pdparams"):
+        (folder / name).write_text("")
+        os.utime(folder / name, (at, at))
     return folder
 
 
