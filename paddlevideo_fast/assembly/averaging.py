@@ -35,7 +35,7 @@ from paddlevideo_fast.io.files import as_path, atomic_write_all
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader import Classes, check_classes, classes_of_weights, write_class_names
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import build_model, take_network_layout
+from paddlevideo_fast.modeling import build_model, classes_of, take_network_layout
 from paddlevideo_fast.modeling.layers import BATCH_NORMS
 from paddlevideo_fast.modeling.weights import read_weights
 
@@ -131,7 +131,7 @@ def _averager(spec: RunSpec, pipelines: Pipelines, stack: contextlib.ExitStack) 
     take_network_layout(model)
     selection, metric = Selection(spec.selection), make_metric(spec)
     if metric.value_names:
-        selection.check(metric.value_names)
+        selection.check(metric.names_with(classes_of(spec.model)))
     distribution, precision = Distribution(), make_precision(spec)
     valid = make_split(spec, "valid", model.layout, distribution, pipelines=pipelines)
     stack.callback(valid.loader.close)

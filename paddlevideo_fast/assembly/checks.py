@@ -357,7 +357,7 @@ def _of_selection(spec: RunSpec, metric: VideoMetric | None) -> Problems:
         text = "compares validations, and this run has none: add --validate, or take the section out"
         yield Problem("SELECTION", text)
     elif metric.value_names:
-        Selection(spec.selection).check(metric.value_names)
+        Selection(spec.selection).check(metric.names_with(classes_of(spec.model)))
     if spec.selection.min_delta and spec.selection.patience is None:
         text = "has no effect without SELECTION.patience"
         yield Problem("SELECTION.min_delta", text, is_error=False)

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import paddle
 
@@ -26,6 +27,7 @@ from paddlevideo_fast.engine import (
     Trainer,
 )
 from paddlevideo_fast.engine.callbacks import Callback, ProfilingFinished, restore
+from paddlevideo_fast.engine.callbacks.evaluation import best_of
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank, make_distribution
 from paddlevideo_fast.engine.output import folder_of_run, run_with
@@ -47,7 +49,7 @@ from paddlevideo_fast.modeling import (
     load_weights,
     take_network_layout,
 )
-from paddlevideo_fast.report import Evaluated, write_test
+from paddlevideo_fast.report import Evaluated, with_certainty, write_test
 
 logger = get_logger(__name__)
 
@@ -137,7 +139,7 @@ def _train(
         stack.enter_context(contextlib.suppress(ProfilingFinished))
         trainer.fit()
     if distribution.is_main:
-        _tell_end(spec, store)
+        _tell_end(spec, store, trainer)
     return trainer
 
 
@@ -215,7 +217,8 @@ def _test(
             evaluated = Evaluated(metrics, metric.predictions, naming, split.dataset)
             write_test(reported_run(spec), weights, evaluated)
     finally:  # the numbers are told even where the files cannot be written
-        logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in metrics.items()))
+        shown = with_certainty(metrics)
+        logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in shown.items()))
     return metrics
 
 
@@ -281,7 +284,7 @@ def _describe(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | Non
     logger.info("%s CPU threads on cores %s; flags: %s", threads, cores, " ".join(flags) or "none")
 
 
-def _tell_end(spec: RunSpec, store: CheckpointStore) -> None:
+def _tell_end(spec: RunSpec, store: CheckpointStore, trainer: Trainer) -> None:
     """Says where the results of a training are, and what to type next."""
     folder, run = store.folder, spec.run
     report, best = folder / "report.html", folder / f"{run.model_name}_best.pdparams"
@@ -292,15 +295,16 @@ def _tell_end(spec: RunSpec, store: CheckpointStore) -> None:
     if not weights:
         return
     kind, found = "best" if weights == best else "last", store.address(weights)
-    logger.info("%s weights: %s", kind, found)
-    config = shlex.quote(str(folder / "config.yaml"))
+    logger.info("%s weights: %s (%s)", kind, found, best_of(trainer.state))
     if not classes_of(spec.model):
         logger.info("next: fine-tune a classifier with -o MODEL.backbone.pretrained=%s", shlex.quote(found))
-    elif "test" in spec.splits:
-        logger.info("next: paddlevideo-fast test -c %s -w %s", config, shlex.quote(found))
-    else:
-        logger.info("next: paddlevideo-fast export -c %s -p %s", config, shlex.quote(found))
+        return
+    where = shlex.quote(str(folder))
+    if spec.holds("DATASET.test"):
+        logger.info("test:    paddlevideo-fast test %s", where)
+    logger.info("export:  paddlevideo-fast export %s", where)
+    logger.info("predict: paddlevideo-fast predict %s -i new_video.mp4", where)
 
 
-def _shown(value: float) -> str:
+def _shown(value: Any) -> str:
     return f"{value:.5f}" if isinstance(value, float) else str(value)
