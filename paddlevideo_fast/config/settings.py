@@ -52,6 +52,11 @@ class RunSettings:
             `output_dir` it is the folder of the newest run. A path continues from that checkpoint; null
             starts anew.
         resume_epoch: continue after this epoch of the output folder; 0 starts anew.
+        num_frames: frames of a clip. Sets them in each part of PIPELINE and in the network, where it has to
+            know them. A part with a multiple of the training's frames keeps the ratio. The sampling rate
+            stays, so that a longer clip of a DecodeSampler lasts longer. null: as PIPELINE says.
+        crop_size: side of the training clips in pixels. Sets it in PIPELINE and in the network; all other
+            sizes of PIPELINE follow in proportion. null: as PIPELINE says.
         weights: weight file to start from, or to evaluate; a path or an URL.
         max_iters: stop each epoch and each evaluation after this many steps; null for no limit.
         accumulate_steps: batches whose gradients are averaged in one update of the weights.
@@ -87,6 +92,8 @@ class RunSettings:
     keep_last: PositiveInt | None = 5
     resume: str | None = None
     resume_epoch: Count = 0
+    num_frames: Size | None = None
+    crop_size: Size | None = None
     weights: str | None = None
     max_iters: PositiveInt | None = None
     accumulate_steps: PositiveInt = 1
