@@ -41,6 +41,7 @@ logger = get_logger(__name__)
 
 _LONGEST_BYTES = 255 - len("_step_00000000.pdparams")
 _TRACKED = ("tensorboard", "wandb", "trackers.json")  # what trackers cannot take back
+FOLDS = "folds.json"  # the result of a cross-validation, whose runs are in fold_1, fold_2, …
 _RUN_FILES = (
     *("metrics.jsonl", "train.log", "config.yaml", "class_names.txt", "bad_samples.txt"),
     *("vdl", "report.html", "test"),
@@ -475,8 +476,17 @@ def folder_of_run(base: str | Path, resume: str | None = None) -> Path:
     return next(each for each in itertools.chain([Path(base)], numbered) if not _is_taken(each))
 
 
+def newest_folds(base: Path) -> Path | None:
+    """The folder of the newest cross-validation among `base`, `base_2`, …; None: there is none."""
+    numbered = re.compile(re.escape(base.name) + r"(_\d+)?")
+    beside = [path.parent for path in base.parent.glob(f"*/{FOLDS}") if numbered.fullmatch(path.parent.name)]
+    return max(beside, key=lambda folder: (folder / FOLDS).stat().st_mtime_ns, default=None)
+
+
 def _holds_run(folder: Path) -> bool:
-    return folder.is_dir() and ((folder / "config.yaml").exists() or any(folder.glob("*.pdparams")))
+    if (folder / "config.yaml").exists() or (folder / FOLDS).exists():
+        return True
+    return folder.is_dir() and any(folder.glob("*.pdparams"))
 
 
 def _is_taken(folder: Path) -> bool:
