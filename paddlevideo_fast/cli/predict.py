@@ -21,13 +21,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from paddlevideo_fast.cli.command import (
-    CommandParser,
-    add_import_argument,
-    add_options,
-    count,
-    quiet_import,
-)
+from paddlevideo_fast.cli.command import add_import_argument, quiet_import
+from paddlevideo_fast.command_line import CommandParser, add_options, count
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
