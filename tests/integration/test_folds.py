@@ -8,9 +8,11 @@ import pytest
 
 from paddlevideo_fast import assembly
 from paddlevideo_fast.assembly.folds import deal, summary
+from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.errors import ConfigError, SettingError
 from paddlevideo_fast.loader.tables import Row, list_rows
+from tests.support.launching import overriding
 
 SHORT = ["epochs=1", "use_visualdl=false"]
 
@@ -22,7 +24,9 @@ def rows_of(labels, groups=None):
     ]
 
 
-def test_each_video_is_validated_once_and_a_stopped_fold_goes_on(tiny_config, tmp_path, caplog, monkeypatch):
+def test_each_video_is_validated_once_and_a_stopped_fold_goes_on(
+    tiny_config, tmp_path, caplog, capfd, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     tiny_config.write_text(tiny_config.read_text().replace(f"output_dir: {tmp_path / 'out'}\n", ""))
     found = assembly.cross_validate(load_config(tiny_config, SHORT), 2)
@@ -45,9 +49,9 @@ def test_each_video_is_validated_once_and_a_stopped_fold_goes_on(tiny_config, tm
 
     for path in (out / "fold_2").glob("tiny_epoch_00001.*"):
         path.unlink()  # as if it had been stopped before its end
-    again = assembly.cross_validate(load_config(tiny_config, [*SHORT, "resume=auto"]), 2)
-    assert again == found
-    assert caplog.text.count("nothing is left to train") == 1
+    assert main(["train", str(tiny_config), "--folds", "2", "--resume", *overriding(*SHORT)]) == 0
+    assert json.loads((out / "folds.json").read_text()) == found
+    assert capfd.readouterr().out.count("nothing is left to train") == 1
     assert [path.name for path in (tmp_path / "output").iterdir()] == ["tiny"]
 
 
