@@ -29,9 +29,7 @@ def test_defaults():
     assert spec.run.output_dir == "output/TSM"
     assert (spec.run.log_interval, spec.run.val_interval, spec.run.accumulate_steps) == (10, 1, 1)
     assert spec.run.resume is None
-    assert (spec.run.validate, spec.run.keep_last) == (False, 5)
-    assert spec_of(DATASET={"valid": {"format": "VideoDataset"}}).run.validate is True
-    assert spec_of(DATASET={"valid": {"format": "VideoDataset"}}, validate=False).run.validate is False
+    assert spec.run.keep_last == 5
     assert (spec.ema, spec.precise_bn, spec.multigrid, spec.optimizer, spec.splits) == (None,) * 4 + ({},)
     assert spec.distributed.sharding_degree == 1
 
@@ -64,6 +62,12 @@ def test_accumulation():
     assert by_batch.accumulate_steps() == 8
     assert by_batch.accumulate_steps(world_size=4) == 2
     assert by_batch.clips_of_update(world_size=4) == 64
+
+
+def test_a_run_validates_where_it_can():
+    assert spec_of().run.validate is False
+    assert spec_of(DATASET={"valid": {"file_path": "x"}}).run.validate is True
+    assert spec_of(DATASET={"valid": {"file_path": "x"}}, validate=False).run.validate is False
 
 
 def test_accumulation_problems_name_the_line(write, good):
