@@ -210,14 +210,14 @@ def test_a_resume_by_another_path_of_mkl_says_so(run, out, capfd, monkeypatch):
 
 
 def test_a_folder_to_resume_from(run, out, after_run, tmp_path, capfd):
-    assert run("-o", f"resume={out}", "-o", f"output_dir={tmp_path}/on") == 0
+    assert run("--resume", out, "--output", f"{tmp_path}/on") == 0
     assert position(tmp_path / "on" / "tiny_epoch_00002") == (2, 12)
     assert run("-o", f"resume={tmp_path}", "-o", f"output_dir={tmp_path}/on") == 2
     assert "no checkpoint of 'tiny' in" in capfd.readouterr().err
 
 
 def test_nothing_left_to_train_is_said(run, after_run, capfd):
-    assert run("-o", "epochs=1", "-o", "resume=auto") == 0
+    assert run("-o", "epochs=1", "--resume") == 0
     assert "nothing is left to train: 1 of 1 epochs are done" in capfd.readouterr().out
 
 
@@ -240,6 +240,16 @@ def test_a_full_disk_at_the_start(run, after_run, capfd, monkeypatch):
     monkeypatch.setattr(os, "replace", full)
     assert run("-o", "epochs=1", "-o", "resume=auto") == 2
     assert "cannot be written: No space left on device" in capfd.readouterr().err
+
+
+def test_the_folder_of_a_run_is_a_config_with_weights(after_run, tmp_path, capfd):
+    best = f"weights: {after_run}/tiny_best.pdparams\n"
+    assert commands_main(["test", str(after_run)]) == 0
+    assert best in capfd.readouterr().out
+    assert commands_main(["export", str(after_run), "--output", str(tmp_path / "program")]) == 0
+    out, err = capfd.readouterr()
+    assert best in err
+    assert str(tmp_path / "program" / "tiny.pdiparams") in out.splitlines()
 
 
 def test_flags_are_keys_of_the_config():

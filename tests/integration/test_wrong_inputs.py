@@ -225,7 +225,9 @@ def missing_weights(c):
     c.arguments += ["-w", str(c.root / "none.pdparams")]
 
 
-@case(r"'other' holds no weights: train with .* or give weights with -w")
+@case(
+    r"WeightError: 'other' holds no weights: train with  paddlevideo-fast train \S+tiny\.yaml  or give .* -w"
+)
 def evaluation_without_weights(c):
     c.arguments += ["--test", "-o", "output_dir=other"]
 
