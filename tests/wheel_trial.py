@@ -39,7 +39,7 @@ class OneLayer(Backbone):
 
 _SMALL = ["-o MODEL.backbone.width=8", "-o MODEL.head.in_channels=64"]
 _SHORT = ["-o DATASET.num_workers=0", "-o DATASET.batch_size=4", "-o epochs=1", "-o use_visualdl=false"]
-_RUN, _BEST = " ".join([*_SMALL, *_SHORT]), "output/TSM_motion/TSM_motion_best.pdparams"
+_RUN, _BEST = " ".join([*_SMALL, *_SHORT]), "output/tsm_motion/TSM_motion_best.pdparams"
 _LIST = "--list data/motion/train.list --data_prefix data/motion --workers 1"
 _OWN = "-o MODEL.backbone='{name: OneLayer}' -o MODEL.head.in_channels=8 -o output_dir=output/own"
 
@@ -58,7 +58,7 @@ STEPS: dict[str, str] = {
     "convert": f"convert --from paddlevideo --src {_BEST} --to x.pdparams -c tsm_motion {' '.join(_SMALL)}",
     "doctor": f"doctor -c tsm_motion --steps 2 {_RUN}",
     "plan": "plan -c slowfast_multigrid --clips 1000 --no-measure",
-    "plot": "plot output/TSM_motion --output curves.png",
+    "plot": "plot output/tsm_motion --output curves.png",
     "init": "init data/motion/train.list --valid data/motion/valid.list --output my_set --recipe tsm_motion",
     "init's": f"train -c my_set/config.yaml --max_iters=1 {_RUN} -o output_dir=output/my_set",
     "plug-in": f"train -c tsn_motion --import ./own.py --max_iters=1 {_OWN} {' '.join(_SHORT)}",

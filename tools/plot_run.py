@@ -1,4 +1,4 @@
-"""Draws the curves of runs: python tools/plot_run.py output/TSM_motion --output run.png."""
+"""Draws the curves of runs: python tools/plot_run.py output/tsm_motion --output run.png."""
 
 import sys
 from pathlib import Path

@@ -28,13 +28,14 @@ from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator, population_statistics
 from paddlevideo_fast.engine.callbacks.evaluation import Selection
 from paddlevideo_fast.engine.checkpoint import writing
+from paddlevideo_fast.engine.output import newest_run
 from paddlevideo_fast.engine.precise_bn import put_statistics
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, WeightError
 from paddlevideo_fast.io.files import as_path, atomic_write_all
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader import Classes, check_classes, classes_of_weights, write_class_names
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import build_model, take_network_layout
+from paddlevideo_fast.modeling import build_model, classes_of, take_network_layout
 from paddlevideo_fast.modeling.layers import BATCH_NORMS
 from paddlevideo_fast.modeling.weights import read_weights
 
@@ -77,6 +78,8 @@ def average(
     with cfg.placing():
         cfg.require("average", "DATASET.valid")
         spec = RunSpec.of(cfg)
+        if not cfg.get("output_dir"):
+            spec = spec.in_folder(str(newest_run(spec.run.output_dir) or spec.run.output_dir))
         pipelines = check_evaluation(spec, "valid")
         paths = _candidates(spec, files, last)
         names = checked_class_names(spec, *map(str, paths))
@@ -128,7 +131,7 @@ def _averager(spec: RunSpec, pipelines: Pipelines, stack: contextlib.ExitStack) 
     take_network_layout(model)
     selection, metric = Selection(spec.selection), make_metric(spec)
     if metric.value_names:
-        selection.check(metric.value_names)
+        selection.check(metric.names_with(classes_of(spec.model)))
     distribution, precision = Distribution(), make_precision(spec)
     valid = make_split(spec, "valid", model.layout, distribution, pipelines=pipelines)
     stack.callback(valid.loader.close)

@@ -162,6 +162,7 @@ def _of_sections(
     names = [name for name in names if name in spec.splits]
     for name in names:
         yield from _frames(spec, name, pipelines[name].sample.num_frames)
+        yield from _patches(spec, name, _crop_size(pipelines, name))
         yield from _pathways(spec, name)
         yield from _clips_per_video(spec, name)
     yield from _metric_of_other_labels(spec, names)
@@ -207,12 +208,13 @@ def _frames(spec: RunSpec, name: SplitName, num_frames: int) -> Problems:
 def _frames_problem(spec: RunSpec, num_frames: int) -> str:
     """Why the network cannot take clips of `num_frames` frames, to be read after these words; else empty.
 
-    SlowFast's slow pathway takes every alpha-th frame; I3D pools pairs of frames.
+    SlowFast's slow pathway takes every alpha-th frame; a token of VideoMAE spans some; I3D pools pairs.
     """
     for key, name, arguments in _parts(spec, "backbone"):
         backbone: Any = BACKBONES.get(name)
-        if num_frames % arguments.get("alpha", 1):
-            return f"do not divide into {key}.alpha={arguments['alpha']}"
+        for argument in ("alpha", "tubelet_size"):
+            if num_frames % arguments.get(argument, 1):
+                return f"do not divide into {key}.{argument}={arguments[argument]}"
         if num_frames < backbone.least_frames:
             return f"are too few for {name}, which needs {backbone.least_frames}"
     return ""
@@ -248,6 +250,20 @@ def _pathways(spec: RunSpec, name: SplitName) -> Problems:
             if alpha is not None and arguments.get("alpha", alpha) != alpha:
                 text = f"{spec.where(f'{network}.alpha')} is {arguments['alpha']}; give both the same"
                 yield Problem(f"PIPELINE.{name}.transform.{index}.PackOutput.alpha={alpha}", text)
+
+
+def _patches(spec: RunSpec, name: SplitName, crop_size: int) -> Problems:
+    """Crops that a network of tubelets cannot cut into patches."""
+    key = f"PIPELINE.{name}.transform"
+    for index, step in enumerate(spec.splits[name].pipeline.get("transform") or ()):
+        for crop, given in step.items():
+            if "target_size" in (given or {}):  # the last one counts
+                key = f"PIPELINE.{name}.transform.{index}.{crop}.target_size"
+    for network, _, arguments in _parts(spec, "backbone"):
+        patch_size = arguments["patch_size"] if "tubelet_size" in arguments else 1
+        if crop_size % patch_size:
+            text = f"clips of {crop_size} pixels do not divide into {spec.where(f'{network}.patch_size')}"
+            yield Problem(key, f"{text}={patch_size}")
 
 
 def _clips_per_video(spec: RunSpec, name: SplitName) -> Problems:
@@ -357,7 +373,7 @@ def _of_selection(spec: RunSpec, metric: VideoMetric | None) -> Problems:
         text = "compares validations, and this run has none: it needs DATASET.valid and validate"
         yield Problem("SELECTION", text)
     elif metric.value_names:
-        Selection(spec.selection).check(metric.value_names)
+        Selection(spec.selection).check(metric.names_with(classes_of(spec.model)))
     if spec.selection.min_delta and spec.selection.patience is None:
         text = "has no effect without SELECTION.patience"
         yield Problem("SELECTION.min_delta", text, is_error=False)

@@ -4,7 +4,9 @@ import contextlib
 import os
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import paddle
 
@@ -25,9 +27,17 @@ from paddlevideo_fast.engine import (
     Trainer,
 )
 from paddlevideo_fast.engine.callbacks import Callback, ProfilingFinished, restore
+from paddlevideo_fast.engine.callbacks.evaluation import best_of
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank, make_distribution
-from paddlevideo_fast.errors import BadSampleShareError, OutputError, PaddleVideoFastError, SettingError
+from paddlevideo_fast.engine.output import folder_of_run, run_with
+from paddlevideo_fast.errors import (
+    AnnotationError,
+    BadSampleShareError,
+    OutputError,
+    PaddleVideoFastError,
+    SettingError,
+)
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader import write_class_names
 from paddlevideo_fast.log import get_logger, log_file
@@ -39,7 +49,7 @@ from paddlevideo_fast.modeling import (
     load_weights,
     take_network_layout,
 )
-from paddlevideo_fast.report import Evaluated, write_test
+from paddlevideo_fast.report import Evaluated, with_certainty, write_test
 
 logger = get_logger(__name__)
 
@@ -70,6 +80,8 @@ def _train(
     callbacks: Sequence[Callback],
 ) -> Trainer:
     """See `train`; `held` keeps other runs out of the output folder as long as it is open."""
+    if not plan.spec.config.get("output_dir"):
+        plan = replace(plan, spec=_in_own_folder(plan.spec, distribution))
     spec, run = plan.spec, plan.spec.run
     # further callbacks find the checkpoint of an epoch on the disk, so they are not ahead of it
     writing_store = CheckpointStore if callbacks else BackgroundStore
@@ -93,7 +105,12 @@ def _train(
     valid = None
     if run.validate:
         layout = setup.model.layout
-        valid = make_split(spec, "valid", layout, distribution, store.folder, plan.pipelines)
+        try:
+            valid = make_split(spec, "valid", layout, distribution, store.folder, plan.pipelines)
+        except AnnotationError as error:
+            if spec.config.get("validate") is not None:
+                raise
+            raise AnnotationError(f"{error}; without validation trains  -o validate=false") from error
         if run.features is not None:
             valid = with_features(spec, "valid", valid)
     trainer = setup.trainer(
@@ -122,8 +139,19 @@ def _train(
         stack.enter_context(contextlib.suppress(ProfilingFinished))
         trainer.fit()
     if distribution.is_main:
-        _tell_end(spec, store)
+        _tell_end(spec, store, trainer)
     return trainer
+
+
+def _in_own_folder(spec: RunSpec, distribution: Distribution) -> RunSpec:
+    """The run in the output folder that rank 0 chooses, where the config names none."""
+    base, run = spec.run.output_dir, spec.run
+    resume = "auto" if run.resume_epoch else run.resume
+    folder = distribution.gather_from(lambda: str(folder_of_run(base, resume)))[0]
+    if folder != base:
+        verb = "goes on in" if resume else "writes to"
+        logger.info("%s holds an earlier run: this one %s %s", base, verb, folder)
+    return spec.in_folder(folder)
 
 
 @contextlib.contextmanager
@@ -161,6 +189,8 @@ def _test(
     held: contextlib.ExitStack,
 ) -> dict[str, float]:
     """See `test`; `held` keeps other tests out of the output folder as long as it is open."""
+    if not spec.config.get("output_dir"):  # beside the tested weights, if they are of a run of this config
+        spec = spec.in_folder(str(run_with(spec.run.output_dir, weights) or spec.run.output_dir))
     store = CheckpointStore(spec.run.output_dir, spec.run.model_name)
 
     def take_output() -> None:
@@ -187,7 +217,8 @@ def _test(
             evaluated = Evaluated(metrics, metric.predictions, naming, split.dataset)
             write_test(reported_run(spec), weights, evaluated)
     finally:  # the numbers are told even where the files cannot be written
-        logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in metrics.items()))
+        shown = with_certainty(metrics)
+        logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in shown.items()))
     return metrics
 
 
@@ -253,7 +284,7 @@ def _describe(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | Non
     logger.info("%s CPU threads on cores %s; flags: %s", threads, cores, " ".join(flags) or "none")
 
 
-def _tell_end(spec: RunSpec, store: CheckpointStore) -> None:
+def _tell_end(spec: RunSpec, store: CheckpointStore, trainer: Trainer) -> None:
     """Says where the results of a training are, and what to type next."""
     folder, run = store.folder, spec.run
     report, best = folder / "report.html", folder / f"{run.model_name}_best.pdparams"
@@ -264,15 +295,16 @@ def _tell_end(spec: RunSpec, store: CheckpointStore) -> None:
     if not weights:
         return
     kind, found = "best" if weights == best else "last", store.address(weights)
-    logger.info("%s weights: %s", kind, found)
-    config = shlex.quote(str(folder / "config.yaml"))
+    logger.info("%s weights: %s (%s)", kind, found, best_of(trainer.state))
     if not classes_of(spec.model):
         logger.info("next: fine-tune a classifier with -o MODEL.backbone.pretrained=%s", shlex.quote(found))
-    elif "test" in spec.splits:
-        logger.info("next: paddlevideo-fast test %s -w %s", config, shlex.quote(found))
-    else:
-        logger.info("next: paddlevideo-fast export %s -w %s", config, shlex.quote(found))
+        return
+    where = shlex.quote(str(folder))
+    if spec.holds("DATASET.test"):
+        logger.info("test:    paddlevideo-fast test %s", where)
+    logger.info("export:  paddlevideo-fast export %s", where)
+    logger.info("predict: paddlevideo-fast predict %s -i new_video.mp4", where)
 
 
-def _shown(value: float) -> str:
+def _shown(value: Any) -> str:
     return f"{value:.5f}" if isinstance(value, float) else str(value)

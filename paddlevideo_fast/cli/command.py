@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from paddlevideo_fast.command_line import PROGRAM, CommandParser
 from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.config.settings import RunSettings, settings_from
+from paddlevideo_fast.config.spec import RunSpec
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import (
     EXIT_INTERRUPTED,
@@ -127,8 +127,8 @@ def find_weights(given: str | None, cfg: Config | None = None, named: str | None
         is_folder = not given.endswith(".pdparams") and as_path(given).is_dir()
         return told(given) if is_folder else given
     assert cfg is not None
-    base, path = settings_from(RunSettings, cfg).output_dir, Path(cfg.path or "")
-    run = base if "output_dir" in cfg else newest_run(base)
+    base, path = RunSpec.of(cfg).run.output_dir, Path(cfg.path or "")
+    run = base if cfg.get("output_dir") else newest_run(base)
     for folder in (path.parent if path.name == CONFIG_FILE else None, run):
         if folder is not None:
             with contextlib.suppress(WeightError):

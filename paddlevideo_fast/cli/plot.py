@@ -1,7 +1,7 @@
 """Draws runs from their metrics.jsonl: training loss and validation top-1 against steps, epochs or time.
 
 Example:
-    paddlevideo-fast plot output/TSM_motion output/TSN_motion --output docs/images/quickstart.png
+    paddlevideo-fast plot output/tsm_motion output/tsn_motion --output docs/images/quickstart.png
 """
 
 import argparse

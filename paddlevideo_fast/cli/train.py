@@ -31,6 +31,11 @@ _TRAINING: dict[str, dict[str, Any]] = {
         "help": "go on from a checkpoint, or without one named from the newest of the run",
     },
     "--output": {"metavar": "FOLDER", "help": "folder of the run, as the key output_dir"},
+    "--folds": {
+        "type": count(2),
+        "metavar": "K",
+        "help": "cross-validate: train K times, each without one K-th of DATASET.train, which validates it",
+    },
     "--validate": {"action": "store_true", "help": "validate between epochs; without DATASET.valid an error"},
     "--seed": {"type": count(0), "help": "seed of weights, order, sampling and augmentation"},
     "--train_dali": {
@@ -114,7 +119,10 @@ def run(args: argparse.Namespace) -> int:
         assembly.test(cfg)
         return 0
     try:
-        assembly.train(cfg)
+        if args.folds is None:
+            assembly.train(cfg)
+        else:
+            assembly.cross_validate(cfg, args.folds)
     except TrainingInterrupted as exc:
         return 128 + exc.signal_number
     return 0

@@ -45,6 +45,12 @@ class Config(dict):
         self.imports: list[Import] = []
         self.path = path
 
+    @property
+    def name(self) -> str:
+        """The name of the file without its ending; of its folder where the file is called config.yaml."""
+        path = Path(self.path or "")
+        return path.absolute().parent.name if path.name == "config.yaml" else path.stem
+
     def where(self, key: str | KeyPath) -> str:
         """Where the value at a dotted key or key path, or the nearest section around it, was written."""
         path = _path_of(key) if isinstance(key, str) else key

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from paddlevideo_fast.config.builtin import CONFIG_FILE, find_config, hint_at_configs
+from paddlevideo_fast.config.clip import expand_clip
 from paddlevideo_fast.config.document import Config, Findings
 from paddlevideo_fast.config.sections import ROOT, Group
 from paddlevideo_fast.config.settings import DaliData, settings_from
@@ -28,6 +29,7 @@ from paddlevideo_fast.registry import did_you_mean
 _LOGGER = get_logger(__name__)
 
 BASE = "_BASE_"
+MAX_LISTED = 20  # items of a list that an error names
 IMPORTS = "imports"
 
 
@@ -64,6 +66,7 @@ def load_config(
         import_plugins(config, problems)
         check_config(config, root, problems)
         _expand_dali_data(config)
+        expand_clip(config)
     elif problems:
         raise ConfigError(problems)
     return config
@@ -324,8 +327,15 @@ def _key(container: Any, part: str, done: KeyPath, name: str) -> Any:
             [f"{name}  {dotted(done)}={shown(container)}: is a value, {shown(part)} cannot be set in it"]
         )
     if part not in map(str, range(len(container))):
-        span = f"0 to {len(container) - 1}" if container else "none, it is empty"
         raise ConfigError(
-            [f"{name}  {dotted((*done, part))}: {shown(part)} is no index of this list ({span})"]
+            [f"{name}  {dotted((*done, part))}: {shown(part)} is no index of this list ({_held(container)})"]
         )
     return int(part)
+
+
+def _held(items: Sequence[Any]) -> str:
+    """What a list holds at each index: the names of its components, or how many values there are."""
+    names = [next(iter(item), None) if isinstance(item, dict) and len(item) == 1 else None for item in items]
+    if not items or None in names or len(items) > MAX_LISTED:
+        return f"0 to {len(items) - 1}" if items else "none, it is empty"
+    return ", ".join(f"{index} {shown(str(name))}" for index, name in enumerate(names))

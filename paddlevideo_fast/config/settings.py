@@ -33,21 +33,30 @@ class RunSettings:
     """What a run does besides its model and its data: keys at the top level of a config.
 
     Args:
-        model_name: names the output folder and the checkpoint files.
+        model_name: names the checkpoint files.
         epochs: how many epochs to train.
-        output_dir: folder of checkpoints, logs and the resolved config; empty for `output/<model_name>`. To
-            a URL goes what is new with each checkpoint and at the end, see the page on remote data.
+        output_dir: folder of checkpoints, logs and the resolved config. A run moves the files of an earlier
+            run in it to `earlier-1/`. Empty: `output/NAME`, with the name of the config's file, or of its
+            folder if the file is called `config.yaml`; a further run takes `output/NAME_2`, and so on. To a
+            URL goes what is new with each checkpoint and at the end, see the page on remote data.
         seed: seed of weights, shuffling, sampling and augmentation.
         log_interval: training steps between two log lines.
         log_level: the least severe level that is shown.
-        validate: evaluate on DATASET.valid while training; null: where the config has DATASET.valid.
+        validate: evaluate on DATASET.valid while training; null: if that section is there.
         val_interval: epochs between two evaluations; the last epoch is always evaluated.
         save_interval: epochs between two checkpoints; the last epoch is always saved.
         save_every_steps: also save after this many training steps, within the epoch; null for never.
-        keep_last: how many checkpoints stay on disk, the best weights not counted; null for all.
-        resume: `auto` continues from the newest checkpoint of the output folder, if there is one; a path
-            continues from that checkpoint; null starts anew.
+        keep_last: how many checkpoints stay on disk: the newest, and with them the best weights, which are
+            not counted. null for all.
+        resume: `auto` continues from the newest checkpoint of the output folder, if there is one; without
+            `output_dir` it is the folder of the newest run. A path continues from that checkpoint; null
+            starts anew.
         resume_epoch: continue after this epoch of the output folder; 0 starts anew.
+        num_frames: frames of a clip. Sets them in each part of PIPELINE and in the network, where it has to
+            know them. A part with a multiple of the training's frames keeps the ratio. The sampling rate
+            stays, so that a longer clip of a DecodeSampler lasts longer. null: as PIPELINE says.
+        crop_size: side of the training clips in pixels. Sets it in PIPELINE and in the network; all other
+            sizes of PIPELINE follow in proportion. null: as PIPELINE says.
         weights: weight file to start from, or to evaluate; a path or an URL.
         max_iters: stop each epoch and each evaluation after this many steps; null for no limit.
         accumulate_steps: batches whose gradients are averaged in one update of the weights.
@@ -80,9 +89,11 @@ class RunSettings:
     val_interval: PositiveInt = 1
     save_interval: PositiveInt = 10
     save_every_steps: PositiveInt | None = None
-    keep_last: PositiveInt | None = None
+    keep_last: PositiveInt | None = 5
     resume: str | None = None
     resume_epoch: Count = 0
+    num_frames: Size | None = None
+    crop_size: Size | None = None
     weights: str | None = None
     max_iters: PositiveInt | None = None
     accumulate_steps: PositiveInt = 1
@@ -106,10 +117,6 @@ class RunSettings:
         "inference_model_dir": "training and testing do not use it",
         "quant_output_dir": "quantization is not done here",
     }
-
-    def __post_init__(self) -> None:
-        if not self.output_dir:
-            object.__setattr__(self, "output_dir", f"output/{self.model_name}")
 
 
 @dataclass(frozen=True)

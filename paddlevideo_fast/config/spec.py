@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -101,8 +102,11 @@ class RunSpec:
             for key, (field, kind, is_optional) in settings.SECTIONS.items()
         }
         run = settings_from(settings.RunSettings, config)
-        if run.validate is None:
-            run = replace(run, validate=config.holds("DATASET.valid"))
+        run = replace(
+            run,
+            output_dir=run.output_dir or f"output/{config.name or run.model_name}",
+            validate=config.holds("DATASET.valid") if run.validate is None else run.validate,
+        )
         return cls(
             config=config,
             run=run,
@@ -129,6 +133,12 @@ class RunSpec:
         if spec.run.validate:
             config.require("validate", "DATASET.valid")
         return spec
+
+    def in_folder(self, output_dir: str) -> RunSpec:
+        """The same run with another output folder, which the saved config names, too."""
+        config = copy(self.config)
+        config["output_dir"] = output_dir
+        return replace(self, config=config, run=replace(self.run, output_dir=output_dir))
 
     def holds(self, key: str) -> bool:
         """Whether the config has something at a dotted key; null and an empty section are nothing."""

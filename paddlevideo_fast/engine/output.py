@@ -6,6 +6,7 @@ Nothing of an earlier run is overwritten.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shlex
@@ -30,6 +31,7 @@ from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError, PaddleVideoFastError, UnsavedError, WeightError
 from paddlevideo_fast.io.files import as_path, sweep, working_folder
+from paddlevideo_fast.io.locks import LOCK
 from paddlevideo_fast.io.stores import exists
 from paddlevideo_fast.io.sync import Mirror
 from paddlevideo_fast.io.urls import is_url, join
@@ -39,6 +41,7 @@ logger = get_logger(__name__)
 
 _LONGEST_BYTES = 255 - len("_step_00000000.pdparams")
 _TRACKED = ("tensorboard", "wandb", "trackers.json")  # what trackers cannot take back
+FOLDS = "folds.json"  # the result of a cross-validation, whose runs are in fold_1, fold_2, …
 _RUN_FILES = (
     *("metrics.jsonl", "train.log", "config.yaml", "class_names.txt", "bad_samples.txt"),
     *("vdl", "report.html", "test"),
@@ -447,6 +450,48 @@ def _saved(folder: Any) -> list[Any]:
     """The best weights, and the weights of checkpoints, that a run has saved in `folder`."""
     pattern = re.compile(r".+_(best|(epoch|step)_\d+)\.pdparams")
     return [path for path in folder.iterdir() if pattern.fullmatch(path.name)] if folder.is_dir() else []
+
+
+def run_with(base: str | Path, path: str | Path) -> Path | None:
+    """The run among `base`, `base_2`, … whose folder `path` is, or lies in; None: another or none."""
+    base = Path(base).expanduser()
+    numbered = re.compile(re.escape(base.name) + r"(_\d+)?")
+    for folder in (Path(path).expanduser(), Path(path).expanduser().parent):
+        if numbered.fullmatch(folder.name) and folder.resolve().parent == base.resolve().parent:
+            return base.with_name(folder.name) if _holds_run(folder) else None
+    return None
+
+
+def folder_of_run(base: str | Path, resume: str | None = None) -> Path:
+    """The folder that a run takes: of the run that it resumes, else the first free of `base`, `base_2`, ….
+
+    Args:
+        base: the folder that the config's name gives.
+        resume: "auto": the newest run; a checkpoint or folder: the run that it belongs to; None: a new run.
+    """
+    there = newest_run(base) or Path(base) if resume == "auto" else resume and run_with(base, resume)
+    if there:
+        return there
+    numbered = (Path(f"{base}_{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([Path(base)], numbered) if not _is_taken(each))
+
+
+def newest_folds(base: Path) -> Path | None:
+    """The folder of the newest cross-validation among `base`, `base_2`, …; None: there is none."""
+    numbered = re.compile(re.escape(base.name) + r"(_\d+)?")
+    beside = [path.parent for path in base.parent.glob(f"*/{FOLDS}") if numbered.fullmatch(path.parent.name)]
+    return max(beside, key=lambda folder: (folder / FOLDS).stat().st_mtime_ns, default=None)
+
+
+def _holds_run(folder: Path) -> bool:
+    if (folder / "config.yaml").exists() or (folder / FOLDS).exists():
+        return True
+    return folder.is_dir() and any(folder.glob("*.pdparams"))
+
+
+def _is_taken(folder: Path) -> bool:
+    """Whether a run is in a folder, has just begun there, or the path is a file."""
+    return _holds_run(folder) or (folder / LOCK).exists() or folder.is_file()
 
 
 def move_aside(folder: Path, paths: Sequence[Path]) -> Path | None:

@@ -1,6 +1,14 @@
 """Metrics of an evaluation. Importing this package registers them."""
 
-from paddlevideo_fast.metrics.accuracy import CenterCropMetric, MultiCropMetric, count_hits, rank_of_label
+from paddlevideo_fast.metrics.accuracy import (
+    CenterCropMetric,
+    MultiCropMetric,
+    certainty,
+    count_hits,
+    interval,
+    rank_of_label,
+    telling,
+)
 from paddlevideo_fast.metrics.average_precision import (
     LabelResult,
     MeanAveragePrecision,

@@ -1,6 +1,7 @@
 """Top-k accuracy of videos."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -11,12 +12,14 @@ from paddlevideo_fast.metrics.predictions import Predictions, mean_class_accurac
 from paddlevideo_fast.metrics.videos import Numbers, VideoMetric
 from paddlevideo_fast.registry import METRICS
 
+FEW = 1000  # samples, below which an evaluation says how sure its top-1 is
+
 
 class TopKMetric(VideoMetric):
     """Top-k accuracy of videos, and their mean accuracy over the classes.
 
-    With fewer than k classes every finite prediction is among the k highest. The facts of a video are its
-    rank: how many classes stand before the right one.
+    A k that says nothing, since there are no more than k classes, is left out (see `telling`). The facts of a
+    video are its rank: how many classes stand before the right one.
 
     Args:
         topk: the k's.
@@ -32,9 +35,13 @@ class TopKMetric(VideoMetric):
         self.value_names = (*(f"top{k}" for k in self.topk), "mean_class_acc")
         super().__init__()
 
+    def names_with(self, num_classes: int) -> tuple[str, ...]:
+        return (*(f"top{k}" for k in telling(self.topk, num_classes)), "mean_class_acc")
+
     def _values(self, predictions: Predictions, facts: np.ndarray) -> dict[str, float]:
         """{"top1": share in [0, 1], "top5": ..., "mean_class_acc": ...}."""
-        top = {f"top{k}": float((facts < k).mean()) for k in self.topk}
+        told = telling(self.topk, predictions.scores.shape[1])
+        top = {f"top{k}": float((facts < k).mean()) for k in told}
         return {**top, "mean_class_acc": mean_class_accuracy(predictions)}
 
 
@@ -42,8 +49,7 @@ class TopKMetric(VideoMetric):
 class CenterCropMetric(TopKMetric):
     """Share of samples whose class is among the k highest logits.
 
-    A sample that comes again, here or in another process, counts once. With fewer than k classes every finite
-    prediction is among the k highest.
+    A sample that comes again, here or in another process, counts once.
 
     Args:
         topk: the k's.
@@ -98,6 +104,38 @@ class MultiCropMetric(TopKMetric):
         return rank_of_label(paddle.to_tensor(sums.astype(np.float32)), paddle.to_tensor(labels)).numpy()
 
 
+def telling(topk: Sequence[int], num_classes: int) -> list[int]:
+    """The k's of which top-k says something: with k classes or fewer it is always 1; the lowest k stays."""
+    return [k for k in topk if k < num_classes or k == min(topk)]
+
+
+def interval(share: float, num_samples: int) -> tuple[float, float]:
+    """The 95 % interval of a share of right answers, by Wilson's score.
+
+    Args:
+        share: of `num_samples` independent answers.
+        num_samples: ≥ 1.
+
+    Reference: Wilson, Probable inference, the law of succession, and statistical inference, 1927.
+    """
+    z2 = 1.959964**2
+    middle = share + z2 / (2 * num_samples)
+    half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * num_samples)) / num_samples)
+    return (middle - half) / (1 + z2 / num_samples), (middle + half) / (1 + z2 / num_samples)
+
+
+def certainty(metrics: Mapping[str, float]) -> str:
+    """The interval of top-1 in words, such as "95 % interval 0.787 to 0.982".
+
+    Empty where an evaluation has no top-1, or `FEW` samples and more, whose interval is narrow.
+    """
+    share, num_samples = metrics.get("top1", math.nan), int(metrics.get("num_samples", 0))
+    if math.isnan(share) or not 0 < num_samples < FEW:
+        return ""
+    low, high = interval(share, num_samples)
+    return f"95 % interval {low:.3f} to {high:.3f}"
+
+
 def count_hits(logits: paddle.Tensor, labels: paddle.Tensor) -> dict[str, tuple[int, int]]:
     """How many clips of a batch are right, and of how many clips, by the name of their share in a log line.
 
@@ -106,12 +144,13 @@ def count_hits(logits: paddle.Tensor, labels: paddle.Tensor) -> dict[str, tuple[
         labels: as `VideoMetric.update` takes them.
 
     Returns:
-        "top1" and "top5" by the same rule as in an evaluation; "hit1" where a video has any number of
+        "top1" and "top5" by the same rules as in an evaluation; "hit1" where a video has any number of
         classes.
     """
     if labels.ndim == 1:
         ranks = rank_of_label(logits, labels).numpy()
-        return {f"top{k}": (int((ranks < k).sum()), len(ranks)) for k in (1, 5)}
+        told = telling((1, 5), logits.shape[1])
+        return {f"top{k}": (int((ranks < k).sum()), len(ranks)) for k in told}
     best = logits.astype("float32").argmax(axis=1, keepdim=True)
     hits = paddle.take_along_axis(labels, best, axis=1).numpy() > 0
     return {"hit1": (int(hits.sum()), int((labels.numpy() > 0).any(axis=1).sum()))}

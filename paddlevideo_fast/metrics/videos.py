@@ -46,6 +46,10 @@ class VideoMetric:
         self.predictions: Predictions | None = None
         self.reset()
 
+    def names_with(self, num_classes: int) -> tuple[str, ...]:
+        """`value_names`, of a network with so many classes."""
+        return self.value_names
+
     def reset(self) -> None:
         """Forgets all videos."""
         self._seen: set[tuple[int, int]] = set()

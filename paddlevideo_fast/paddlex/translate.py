@@ -132,6 +132,7 @@ def _translate(config: Config, settings: Mapping[str, Any]) -> None:
     output = Path(str(config.get("output_dir") or settings.get("output_dir") or "output")).expanduser()
     _set(config, "output_dir", str(output / RUN_FOLDER), ("Global", "output_dir"))
     config.setdefault("keep_last", NUM_KEPT)
+    config.setdefault("validate", False)
     _read_as_paddlex_does(config)
 
 

@@ -2,5 +2,5 @@
 
 from paddlevideo_fast.report.drawings import label_text, picture
 from paddlevideo_fast.report.output import save_json
-from paddlevideo_fast.report.results import Evaluated, ReportedRun, write_test
+from paddlevideo_fast.report.results import Evaluated, ReportedRun, with_certainty, write_test
 from paddlevideo_fast.report.tables import Naming

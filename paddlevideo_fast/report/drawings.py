@@ -72,12 +72,11 @@ def picture(target: Any, *grid: int, save: Any = None, **options: Any) -> Iterat
         plot.close(figure)
 
 
-def curve_figures(records: Sequence[Record], with_top5: bool = True) -> dict[str, str]:
+def curve_figures(records: Sequence[Record]) -> dict[str, str]:
     """Draws the curves of a run as SVG. A line marks the epoch with the best validation.
 
     Args:
         records: lines of metrics.jsonl, in order.
-        with_top5: draw top-5.
 
     Returns:
         Title → SVG element. The group of a line has the id `curve-<kind>-<number>`. A figure without points
@@ -93,7 +92,7 @@ def curve_figures(records: Sequence[Record], with_top5: bool = True) -> dict[str
             points = [(r["step"], r[name]) for r in records if r["kind"] == kind and r.get(name) is not None]
             if points:
                 lines[kind, name] = points
-        if not lines or (title == "Top-5" and not with_top5):
+        if not lines:
             continue
         with _svg(figures, title, "step") as axis:
             for (kind, name), points in lines.items():

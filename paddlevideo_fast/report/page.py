@@ -166,7 +166,7 @@ class Page:
     Attributes:
         title: title of the page.
         facts: name → value, in the first table.
-        metrics: name → number.
+        metrics: name → number, or number with its interval.
         curves: title → SVG.
         confusion_png: the confusion matrix.
         classes: rows of `class_rows`.
@@ -178,7 +178,7 @@ class Page:
 
     title: str
     facts: Mapping[str, str] = field(default_factory=dict)
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
     curves: Mapping[str, str] = field(default_factory=dict)
     confusion_png: bytes | None = None
     classes: Sequence[Mapping[str, Any]] = ()

@@ -10,6 +10,7 @@ import numpy as np
 
 from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.callbacks import Callback
+from paddlevideo_fast.engine.callbacks.evaluation import best_of
 from paddlevideo_fast.engine.guard import call_hook, only_shown
 from paddlevideo_fast.engine.output import move_aside
 from paddlevideo_fast.engine.trackers import TrackedRun, VisualDL
@@ -18,7 +19,7 @@ from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.metrics import Predictions, VideoMetric, confusion_matrix
+from paddlevideo_fast.metrics import Predictions, VideoMetric, certainty, confusion_matrix
 from paddlevideo_fast.report.drawings import confusion_picture, curve_figures, threshold_figures
 from paddlevideo_fast.report.output import atomic_write, save_json
 from paddlevideo_fast.report.page import Example, Page, contact_sheet, render
@@ -218,22 +219,25 @@ def page_of(
     if predictions.has_several:
         with only_shown("the threshold curves"):
             curves = threshold_figures(predictions, naming.classes)
-    left_out = () if naming.shows_top5 else ("top5",)
     hardest = hardest_rows(predictions, naming, _NUM_HARDEST)
     return Page(
         title=title,
         facts=facts,
-        metrics={name: value for name, value in evaluated.metrics.items() if name not in left_out},
+        metrics=with_certainty(evaluated.metrics),
         curves=curves,
         confusion_png=confusion_png,
-        classes=[
-            {name: value for name, value in row.items() if name not in left_out}
-            for row in class_rows(predictions, naming)
-        ],
+        classes=class_rows(predictions, naming),
         hardest=[row for row in hardest if row.get("rank", 0) > 1 or row.get("missed") or row.get("wrong")],
         examples=examples,
         config=run.config,
     )
+
+
+def with_certainty(metrics: Mapping[str, float]) -> dict[str, Any]:
+    """The values of an evaluation as they are shown: few samples give top-1 its interval."""
+    text = certainty(metrics)
+    shown: dict[str, Any] = dict(metrics)
+    return {**shown, "top1": f"{metrics['top1']:.5f} ({text})"} if text else shown
 
 
 def write_page(folder: Path, page: Page) -> None:
@@ -302,7 +306,7 @@ class Reporting(Callback):
         facts = {
             "epochs": str(state.epoch),
             "steps": str(state.step),
-            "best": ", ".join(f"{name} {value:.5g}" for name, value in state.best.items()) or "not validated",
+            "best": best_of(state),
             "training data": str(self.trained.file_path),
         }
         page = Page(title, facts, config=self.run.config)
@@ -316,5 +320,5 @@ class Reporting(Callback):
             with only_shown("the pictures of the network"):
                 page = replace(page, pictures=network_pictures(trainer, self.evaluated))
             lines = (self.run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-            curves = curve_figures([json.loads(line) for line in lines], self.naming.shows_top5)
+            curves = curve_figures([json.loads(line) for line in lines])
             write_page(self.run.folder, replace(page, curves={**curves, **page.curves}))

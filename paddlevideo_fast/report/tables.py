@@ -18,6 +18,7 @@ from paddlevideo_fast.metrics import (
     hardest,
     label_results,
     precision_recall,
+    telling,
 )
 from paddlevideo_fast.report.output import atomic_write
 
@@ -47,11 +48,6 @@ class Naming(NamedTuple):
 
     classes: Sequence[str]
     paths: Sequence[str]
-
-    @property
-    def shows_top5(self) -> bool:
-        """Whether top-5 says anything: with five classes or fewer it is always 1."""
-        return len(self.classes) > 5
 
     @classmethod
     def of(cls, class_names: str | None, num_classes: int, paths: Sequence[str]) -> Naming:
@@ -122,7 +118,9 @@ def class_rows(predictions: Predictions, naming: Naming) -> list[dict[str, Any]]
     """Results of each class; a cell is empty where the class has no videos."""
     several = predictions.has_several
     results: Sequence[Any] = label_results(predictions) if several else class_results(predictions)
-    shares = _LABEL_SHARES if several else _CLASS_SHARES
+    shares = dict(_LABEL_SHARES if several else _CLASS_SHARES)
+    if telling((1, NUM_TOP), len(naming.classes)) == [1]:
+        shares.pop("top5", None)
     names: dict[int | None, str] = dict(enumerate(naming.classes))
     return [
         {

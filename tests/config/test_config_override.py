@@ -63,9 +63,9 @@ def test_later_overrides_win():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a.b.2.c=1", "-o #1  a.b.2: '2' is no index of this list (0 to 1)"),
-        ("a.b.-1.c=1", "-o #1  a.b.-1: '-1' is no index of this list (0 to 1)"),
-        ("a.b.x=1", "-o #1  a.b.x: 'x' is no index of this list (0 to 1)"),
+        ("a.b.2.c=1", "-o #1  a.b.2: '2' is no index of this list (0 'c', 1 'c')"),
+        ("a.b.-1.c=1", "-o #1  a.b.-1: '-1' is no index of this list (0 'c', 1 'c')"),
+        ("a.b.x=1", "-o #1  a.b.x: 'x' is no index of this list (0 'c', 1 'c')"),
         ("n.x=1", "-o #1  n=3: is a value, 'x' cannot be set in it"),
         ("n.x.y=1", "-o #1  n=3: is a value, 'x' cannot be set in it"),
         ("fla.b=1", "-o #1  fla: there is no such section; known: a, n"),

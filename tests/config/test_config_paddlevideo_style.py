@@ -32,7 +32,7 @@ def test_it_loads_and_names_what_has_no_effect(warnings):
     assert config["OPTIMIZER"]["weight_decay"]["value"] == 1e-4
     assert config["PIPELINE"]["valid"]["decode"] == {"name": "VideoDecoder", "backend": "decord"}
     spec = RunSpec.of(config)
-    assert spec.run.output_dir == "output/ppTSM"
+    assert spec.run.output_dir == "output/data_flat"
     assert spec.accumulate_steps() == 4
     assert spec.precise_bn == PreciseBNSettings(preciseBN_interval=5, num_iters_preciseBN=200)
 

@@ -29,7 +29,7 @@ def test_defaults():
     assert spec.run.output_dir == "output/TSM"
     assert (spec.run.log_interval, spec.run.val_interval, spec.run.accumulate_steps) == (10, 1, 1)
     assert spec.run.resume is None
-    assert dataclasses.replace(spec.run, output_dir="x").output_dir == "x"
+    assert spec.run.keep_last == 5
     assert (spec.ema, spec.precise_bn, spec.multigrid, spec.optimizer, spec.splits) == (None,) * 4 + ({},)
     assert spec.distributed.sharding_degree == 1
 

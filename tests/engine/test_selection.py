@@ -167,4 +167,4 @@ def test_metrics_give_the_values_that_they_declare(metric):
     if metric.activation == "sigmoid":
         labels = paddle.nn.functional.one_hot(labels, 3)
     metric.update(paddle.to_tensor(np.eye(3, dtype="float32")), labels, [0, 1, 2], [0, 0, 0])
-    assert tuple(metric.accumulate()) == metric.value_names
+    assert tuple(metric.accumulate()) == metric.names_with(3)

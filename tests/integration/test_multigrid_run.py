@@ -212,7 +212,8 @@ def top1_by_hand(cfg, weights):
 @pytest.mark.smoke
 def test_going_on_in_a_short_cycle_of_the_second_phase(config, tmp_path, run_main, assert_resumes):
     common = overriding(
-        *("multigrid=true", "DATASET.num_workers=2", "save_every_steps=1", "EMA={decay: 0.9}"),
+        *("multigrid=true", "DATASET.num_workers=2", "save_every_steps=1", "keep_last=null"),
+        "EMA={decay: 0.9}",
         *("accumulate_steps=2", "amp=true", "amp_level=O2", "PRECISEBN={preciseBN_interval: 1}"),
     )
     run_main(config, *common)
@@ -221,7 +222,7 @@ def test_going_on_in_a_short_cycle_of_the_second_phase(config, tmp_path, run_mai
 
 
 def test_resuming_inside_an_epoch_in_another_schedule_is_refused(config, tmp_path, capfd):
-    shorter = ["--max_iters", "2", "-o", "save_every_steps=1"]
+    shorter = ["--max_iters", "2", *overriding("save_every_steps=1", "keep_last=null")]
     assert main(["-c", str(config), *cycles(False, True), *shorter]) == 0
     resume = [*shorter, "-o", f"resume={tmp_path}/out/tiny_step_00000001"]
     capfd.readouterr()

@@ -120,7 +120,7 @@ def test_two_processes(packed_motion, train, assert_same_run, tmp_path, s3_store
 @pytest.mark.slow
 def test_output_in_a_store(packed_motion, train, tmp_path, s3_store):
     """Weights that a user deletes to free the disk stay in the store, also when the next run is refused."""
-    options = [f"output_dir={s3_store.url}runs/first"]
+    options = [f"output_dir={s3_store.url}runs/first", "keep_last=null"]
     train("first", packed_motion, options=options).succeed()
     stored = s3_store.names(f"{s3_store.url}runs/first/")
     assert {"tiny_epoch_00001.json", "tiny_epoch_00002.pdparams", "metrics.jsonl"} <= set(stored)

@@ -13,10 +13,11 @@ from paddlevideo_fast.engine.evaluator import Evaluator
 from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.precise_bn import Statistics, population_statistics, put_statistics
 from paddlevideo_fast.engine.protocols import VideoModel
+from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.metrics import VideoMetric
+from paddlevideo_fast.metrics import VideoMetric, certainty
 from paddlevideo_fast.modeling.layers import restart_splits
 from paddlevideo_fast.registry import did_you_mean
 
@@ -24,6 +25,14 @@ logger = get_logger(__name__)
 
 _LOSS = "loss"
 _COUNT = "num_"
+
+
+def best_of(state: TrainerState) -> str:
+    """The best validation of a run in words; "not validated" where there is none."""
+    value = ", ".join(f"{name} {value:.5g}" for name, value in state.best.items())
+    count = state.last_validation.get("num_samples", 0)
+    text = certainty({**state.best, "num_samples": count})
+    return (f"{value}; {text} of {count} samples" if text else value) or "not validated"
 
 
 @dataclass(frozen=True)
