@@ -28,8 +28,8 @@ from paddlevideo_fast.engine.checkpoint import (
 )
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.state import TrainerState
-from paddlevideo_fast.errors import CheckpointError, PaddleVideoFastError, UnsavedError
-from paddlevideo_fast.io.files import sweep, working_folder
+from paddlevideo_fast.errors import CheckpointError, PaddleVideoFastError, UnsavedError, WeightError
+from paddlevideo_fast.io.files import as_path, sweep, working_folder
 from paddlevideo_fast.io.stores import exists
 from paddlevideo_fast.io.sync import Mirror
 from paddlevideo_fast.io.urls import is_url, join
@@ -72,7 +72,6 @@ class CheckpointStore:
         self.mirror = Mirror(str(folder)) if is_url(str(folder)) else None
         self.folder = working_folder(folder)
         self.name = name
-        self._mark = re.compile(re.escape(name) + r"_(epoch|step)_\d+\.json")
 
     def prepare(self) -> None:
         """Makes the folder, and removes temporary files of processes that died while they saved.
@@ -202,13 +201,7 @@ class CheckpointStore:
 
         At the same step, a checkpoint after the evaluation of an epoch is newer than one before it.
         """
-        found = []
-        for path in self.folder.iterdir() if self.folder.is_dir() else ():
-            record = read_mark(path) if self._mark.fullmatch(path.name) else None
-            if record is not None:
-                position = record["trainer"]["step"], record["trainer"]["epoch"]
-                found.append((*position, str(path)[: -len(".json")]))
-        return sorted(found)
+        return _complete(self.folder, re.escape(self.name))
 
     def latest(self) -> str | None:
         """Prefix of the newest complete checkpoint."""
@@ -408,6 +401,52 @@ class BackgroundStore(CheckpointStore):
             logger.error("%s", error, exc_info=None if isinstance(error, PaddleVideoFastError) else error)
         if errors:
             raise errors[0]
+
+
+def _complete(folder: Any, name: str) -> list[tuple[int, int, str]]:
+    """See `CheckpointStore.complete`; `name` is a pattern."""
+    mark, found = re.compile(rf"{name}_(epoch|step)_\d+\.json"), []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        record = read_mark(path) if mark.fullmatch(path.name) else None
+        if record is not None:
+            position = record["trainer"]["step"], record["trainer"]["epoch"]
+            found.append((*position, str(path)[: -len(".json")]))
+    return sorted(found)
+
+
+def newest_run(base: str | Path) -> Path | None:
+    """The folder of the newest run among BASE, BASE_2, BASE_3, …: the one that saved weights last.
+
+    None where none of them holds weights.
+    """
+    base = as_path(str(base).rstrip("/"))
+    numbered = re.compile(re.escape(base.name) + r"_\d+")
+    beside = base.parent.iterdir() if base.parent.is_dir() else ()
+    runs = [base, *(path for path in beside if numbered.fullmatch(path.name) and path.is_dir())]
+    saved = [(max(path.stat().st_mtime_ns for path in found), run) for run in runs if (found := _saved(run))]
+    return max(saved)[1] if saved else None
+
+
+def weights_of_run(folder: str | Path) -> Path:
+    """The best weights in the output folder of a run; those of the newest checkpoint where there are no best.
+
+    Raises:
+        WeightError: there are neither.
+    """
+    folder = as_path(folder)
+    best = [path for path in _saved(folder) if path.name.endswith("_best.pdparams")]
+    if best:
+        return max(best, key=lambda path: path.stat().st_mtime_ns)
+    checkpoints = _complete(folder, ".+")
+    if not checkpoints:
+        raise WeightError(f"{folder}: holds neither best weights nor a checkpoint of a run")
+    return as_path(f"{checkpoints[-1][-1]}.pdparams")
+
+
+def _saved(folder: Any) -> list[Any]:
+    """The best weights, and the weights of checkpoints, that a run has saved in `folder`."""
+    pattern = re.compile(r".+_(best|(epoch|step)_\d+)\.pdparams")
+    return [path for path in folder.iterdir() if pattern.fullmatch(path.name)] if folder.is_dir() else []
 
 
 def move_aside(folder: Path, paths: Sequence[Path]) -> Path | None:

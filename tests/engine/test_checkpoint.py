@@ -15,8 +15,9 @@ from small_runs import save
 
 from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
 from paddlevideo_fast.engine.callbacks import Checkpointing, restore
+from paddlevideo_fast.engine.output import newest_run, weights_of_run
 from paddlevideo_fast.engine.state import TrainerState
-from paddlevideo_fast.errors import CheckpointError
+from paddlevideo_fast.errors import CheckpointError, WeightError
 
 
 @pytest.fixture
@@ -101,6 +102,24 @@ def test_latest_is_by_step_and_skips_what_has_no_mark(store):
     save(store, "epoch_00010", step=95, epoch=10)
     save(store, "step_00000095", step=95, epoch=9)
     assert store.latest() == str(store.prefix("epoch_00010"))
+
+
+def test_the_newest_run_and_its_weights(tmp_path):
+    base = tmp_path / "my_set"
+    assert newest_run(base) is None
+    with pytest.raises(WeightError, match="my_set: holds neither best weights nor a checkpoint"):
+        weights_of_run(base)
+    saves = [("my_set", "epoch_00001"), ("my_set_3", "epoch_00010"), ("my_set_2", "step_00000020")]
+    for time, (run, tag) in enumerate(saves, 1):
+        store = CheckpointStore(tmp_path / run, "m")
+        store.prepare()
+        os.utime(save(store, tag, step=10 * time) + ".pdparams", (time, time))
+    for other in ("my_set_4", "my_set_other"):
+        (tmp_path / other).mkdir()
+    assert newest_run(f"{base}/") == tmp_path / "my_set_2"
+    assert weights_of_run(tmp_path / "my_set_2").name == "m_step_00000020.pdparams"
+    store.save_weights("best", {})
+    assert weights_of_run(store.folder).name == "m_best.pdparams"
 
 
 @pytest.mark.parametrize(
