@@ -297,7 +297,7 @@ def _tell_next(output: Path, recipe: Recipe, num_train: int, has_gpu: bool) -> N
         print(f"next: paddlevideo-fast {words}  # {what}")
     if (recipe.pretrained or recipe.fine_tuning) and is_small and not has_gpu:
         features = shlex.quote(str(output / "features"))
-        then = "" if recipe.pretrained else f" with --recipe {recipe.fine_tuning} (and another --output)"
-        print(f"or, without a GPU{then}: compute features of the videos once, and train the head alone")
+        first = "" if recipe.pretrained else f" (with --recipe {recipe.fine_tuning} and another --output)"
+        print(f"or: without a GPU it is quicker to train the head alone, on features computed once{first}")
         print(f"next: paddlevideo-fast features {named} --output {features}")
         print(f"next: paddlevideo-fast train {named} -o features={features}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from paddlevideo_fast.cli.command import quiet_import
+from paddlevideo_fast.cli.command import PROGRAM, quiet_import
 from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.log import printable
@@ -144,7 +144,7 @@ def config_text(
         )
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=1000)
     about = f"{num_train} videos of {len(source.classes)} classes to train on"
-    shown = f"paddlevideo-fast config show {shlex.quote(str(output))}"
+    shown = f"{PROGRAM} config show {shlex.quote(str(output))}"
     lines = [
         f"# Written by `paddlevideo-fast init`: {about}.",
         f"# Every key of {recipe.name} may be set here, too:  {shown}  prints them all.",

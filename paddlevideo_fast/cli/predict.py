@@ -1,11 +1,17 @@
-"""Predicts the classes of videos with a program that `paddlevideo-fast export` wrote.
+"""Predicts the classes of videos with a trained network.
+
+MODEL is one of:
+    the output folder of a run, such as output/my_set: its best weights are taken
+    a folder that `paddlevideo-fast export` wrote, or a program in it
+    weights, a .pdparams file; the config of their training is the config.yaml beside them, or -c
+Weights are exported to a folder `inference` beside them; the next call takes the program that is there.
 
 A file that cannot be read is named with the cause, and the others go on. Exit code: 0, all files were
 predicted; 1, some were; 2, none was, or the input is wrong.
 
 Examples:
-    paddlevideo-fast predict -i video.mp4 --model_file inference/TSM_motion
-    paddlevideo-fast predict -i film.mp4 --model_file inference/TSM_motion --window_sec 4 --timeline film.png
+    paddlevideo-fast predict output/my_set -i video.mp4
+    paddlevideo-fast predict inference -i film.mp4 --window_sec 4 --timeline film.png
 """
 
 import argparse
@@ -29,13 +35,22 @@ from paddlevideo_fast.cli.command import (
     quiet_import,
 )
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.settings import RunSettings
 from paddlevideo_fast.config.startup import prepare_process
-from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
+from paddlevideo_fast.errors import (
+    EXIT_FAILURES,
+    EXIT_USER_ERROR,
+    PaddleVideoFastError,
+    ProgramError,
+    WeightError,
+)
 from paddlevideo_fast.io.files import as_path, is_live
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.sync import staged
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.log import printable
 
+CONFIG_FILE = "config.yaml"
 _BENCHMARK_FILES = 15  # how often a single file is read to time it
 
 
@@ -58,17 +73,20 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "a video, a folder of videos, the URL of either, or live: rtsp://…, /dev/video0, - for the "
         "standard input",
     },
-    "--model_file": {
-        "required": True,
-        "help": "the program; its ending .json, .pdmodel or .onnx may be left out",
+    "--model_file": {"help": "the same as MODEL; the ending .json, .pdmodel or .onnx may be left out"},
+    "-w --weights": {
+        "help": "the same as MODEL, for weights: a .pdparams file, or the output folder of a run"
     },
     "--params_file": {"help": "its parameters (default: next to the program)"},
-    "-c --config": {"help": "read videos as this config says, not as the .yaml next to the program"},
+    "-c --config": {
+        "help": "read videos as this config says, not as the .yaml next to the program; of weights, the "
+        "config of their training"
+    },
     "-o --override": {
         "action": "append",
         "default": [],
         "metavar": "KEY=VALUE",
-        "help": "sets a key of --config",
+        "help": "sets a key of the config",
     },
     "--class_names": {"metavar": "FILE", "help": "names of the classes, one a line"},
     "--top_k": {"type": count(1), "default": 5, "help": "classes to show (default 5)"},
@@ -150,6 +168,12 @@ _LIVE_OPTIONS: dict[str, dict[str, Any]] = {
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast predict`; PaddleVideo's flags keep their names."""
     parser = CommandParser("predict", __doc__, _rules)
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="output folder of a run, exported folder, program, or weights",
+    )
     add_options(parser, _OPTIONS)
     add_import_argument(parser)
     add_options(parser.add_argument_group("live input"), _LIVE_OPTIONS)
@@ -179,10 +203,72 @@ def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
             parser.error(f"--live_option: {args.live_option}: expected KEY=VALUE")
     elif args.when_slow or args.live_format or args.live_option:
         parser.error(f"--input_file: {args.input_file} is no live input; leave out the flags of live input")
-    if args.config is None and len(args.override) > len(args.imports):
+    given = [name for name in (args.model, args.model_file, args.weights) if name is not None]
+    if len(given) != 1:
+        parser.error(f"MODEL: {'is given twice' if given else 'is missing: what to predict with'}")
+    args.model = given[0]
+    args.has_weights = args.weights is not None or _has_weights(args.model)
+    if args.config is None and not args.has_weights and len(args.override) > len(args.imports):
         parser.error("--override: sets a key of --config, which is missing")
+    if args.params_file and args.has_weights:
+        parser.error(f"--params_file: is for a program, and {args.model} has weights")
     if args.enable_benchmark and (args.window_sec is not None or args.annotated):
         parser.error("--enable_benchmark: times whole files; leave out --window_sec and --annotated")
+
+
+def _programs_in(model: str) -> list[str] | None:
+    """The exported programs of a folder, without their endings; None where MODEL is no folder."""
+    if not model or is_url(model) or not Path(model).is_dir():
+        return None
+    files = Path(model).iterdir()
+    return sorted({str(file.with_suffix("")) for file in files if file.suffix in (".pdiparams", ".onnx")})
+
+
+def _has_weights(model: str) -> bool:
+    """Whether MODEL means weights: a file of them, or a folder without a program."""
+    programs = _programs_in(model)
+    return model.endswith(".pdparams") if programs is None else not programs
+
+
+def _program(args: argparse.Namespace) -> str:
+    """The program of MODEL; that of weights is exported where it is not there yet.
+
+    Raises:
+        PaddleVideoFastError: there is none, or as of `export_model`.
+    """
+    if not args.has_weights:
+        programs = _programs_in(args.model) or [args.model]
+        if len(programs) > 1:
+            raise ProgramError(f"{args.model}: holds several programs; name one: {', '.join(programs)}")
+        return programs[0]
+    from paddlevideo_fast.deploy.from_checkpoint import program_of_weights
+
+    if is_url(args.model):
+        raise ProgramError(
+            f"{args.model}: weights at a URL are exported first:  paddlevideo-fast export CONFIG -w URL"
+        )
+    path = Path(args.model)
+    folder = path if path.is_dir() else path.parent
+    config = Path(args.config or folder / CONFIG_FILE)
+    if not args.config and not config.is_file():
+        raise ProgramError(f"{folder}: holds no program and no {CONFIG_FILE} of a run; give a config with -c")
+    weights = _weights_in(folder, config) if path.is_dir() else path
+    if not args.config and (weights.parent / CONFIG_FILE).is_file():
+        config = weights.parent / CONFIG_FILE  # as it was when they were trained
+    return str(program_of_weights(load_config(config, args.override), weights))
+
+
+def _weights_in(folder: Path, config: str | Path) -> Path:
+    """The weights of a run's folder, or of the newest run of a config in a folder."""
+    from paddlevideo_fast.engine.output import newest_run, weights_of_run
+
+    try:
+        return Path(weights_of_run(folder))
+    except WeightError:
+        run = newest_run(RunSettings(model_name=folder.name, epochs=1).output_dir)
+        if run is None:
+            raise
+        return Path(weights_of_run(run))
 
 
 def make_predictor(args: argparse.Namespace) -> Any:
@@ -200,13 +286,14 @@ def make_predictor(args: argparse.Namespace) -> Any:
         use_mkldnn=args.enable_mkldnn,
         optimize=args.ir_optim,
     )
-    beside = settings_file(args.model_file)
-    if args.config is None:
+    program = _program(args)
+    beside = settings_file(program)
+    if args.config is None or args.has_weights:
         recipe = read_recipe(beside, args.imports)
     else:
         recipe = recipe_in_place(beside, load_config(args.config, args.override), bool(args.class_names))
     names = read_class_names(args.class_names, recipe.settings.num_classes) if args.class_names else None
-    return Predictor(args.model_file, args.params_file, recipe, names, options, args.threshold)
+    return Predictor(program, args.params_file, recipe, names, options, args.threshold)
 
 
 def files_of(args: argparse.Namespace) -> list[Path]:

@@ -80,6 +80,7 @@ class ExportOptions:
         onnx_opset: write the program as ONNX, too, with this version of its operators or a later one.
         onnx_fp16: the ONNX program computes in 16 bits; its input and its logits stay as they are.
         paddlex: write the folder that PaddleX runs: files named "inference", and its settings file for ours.
+        made_from: see `ProgramSettings`.
     """
 
     input_dtype: Literal["uint8", "float32"] = "float32"
@@ -89,6 +90,7 @@ class ExportOptions:
     onnx_opset: int | None = None
     onnx_fp16: bool = False
     paddlex: PaddleXFolder | None = None
+    made_from: int | None = None
 
 
 class ExportedFiles(NamedTuple):
@@ -148,7 +150,9 @@ def export_model(
     require_unicode(folder)
     recipe = recipe_of(cfg, options.split, options.input_dtype)
     names = _class_names(cfg, os.fspath(weights), recipe.settings.num_classes, options.class_names)
-    recipe = recipe._replace(settings=replace(recipe.settings, class_names=names))
+    recipe = recipe._replace(
+        settings=replace(recipe.settings, class_names=names, made_from=options.made_from)
+    )
     name = name or (NAME if options.paddlex else recipe.settings.model_name)
     if name != Path(name).name or name == "..":
         raise ProgramError(f"{name!r} is no name of a file; give one without a folder as --save_name")

@@ -60,6 +60,8 @@ class ProgramSettings:
         num_spatial_crops: crops of a span, each a view of its own; null: the crops that the transforms make.
             Where both are null, all clips of a video are one view.
         checksums: CRC-32 of the program's files, by their endings; null for programs that are not checked.
+        made_from: checksum of the weights and the config that `predict` exported it from; null: somebody else
+            has exported it.
         imports: modules and absolute paths of files that register what PIPELINE names.
         cpu_runtime: what runs this network fastest on a CPU; see `program.Runtime`.
     """
@@ -74,6 +76,7 @@ class ProgramSettings:
     num_ensemble_views: NumViews | None = None
     num_spatial_crops: NumViews | None = None
     checksums: dict[str, int] | None = None
+    made_from: int | None = None
     imports: Sequence[str] = ()
     cpu_runtime: Runtime = "onnxruntime"
 
@@ -113,7 +116,7 @@ class Recipe(NamedTuple):
     def save(self, path: str | Path) -> None:
         """Writes the settings file, which `read_recipe` reads."""
         content = {**asdict(self.settings), "PIPELINE": dict(self.section)}
-        for name in ("imports", "activation"):
+        for name in ("imports", "activation", "made_from"):
             if content[name] == getattr(ProgramSettings, name):
                 del content[name]  # earlier versions read the file, too
         Config(content).save(path)
