@@ -15,7 +15,6 @@ Examples:
 """
 
 import argparse
-import glob
 import re
 import shlex
 from collections import Counter
@@ -33,7 +32,7 @@ from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.machine import gpu_number, installed_gpus, num_cores
 from paddlevideo_fast.preparation import init_dataset
 from paddlevideo_fast.preparation.init_dataset import Found, Probe, Source
 from paddlevideo_fast.preparation.lists import class_names
@@ -100,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         re.compile(args.group or "")
     except re.error as error:
         raise ToolError(f"--group {args.group}: is no regular expression: {error}") from None
-    has_gpu = bool(glob.glob("/dev/nvidia[0-9]*"))
+    has_gpu = _computes_on_gpu()
     recipe = Recipe(recipe_of(args.recipe, has_gpu))
     source = init_dataset.find(args.source, args.classes, args.data_prefix)
     clips = [*source.clips]
@@ -137,6 +136,11 @@ def run(args: argparse.Namespace) -> int:
         write_lines(args.output / "classes.txt", source.classes)
         config = args.output / "config.yaml"
         remarks = [*source.remarks]
+        if not has_gpu and (there := installed_gpus()):
+            remarks.append(
+                f"the recipe is for a CPU, since this Paddle does not compute on the {there[0].name}: "
+                "paddlevideo-fast doctor --device-check  says why"
+            )
         if config.exists():
             remarks += _kept(config, len(source.classes))
         else:
@@ -152,6 +156,12 @@ def run(args: argparse.Namespace) -> int:
         say(f"warning: {warning}")
     _tell_next(args.output, recipe, numbers["train"], has_gpu)
     return EXIT_FAILURES if report_failures(left_out, len(files), args.output / "failures.txt") else 0
+
+
+def _computes_on_gpu() -> bool:
+    with quiet_import():
+        import paddle
+    return gpu_number(paddle.get_device()) is not None
 
 
 def _kept(config: Path, num_classes: int) -> list[str]:
