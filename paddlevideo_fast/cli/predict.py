@@ -17,6 +17,8 @@ Examples:
 import argparse
 import codecs
 import contextlib
+import ctypes
+import itertools
 import json
 import os
 import sys
@@ -271,6 +273,30 @@ def _weights_in(folder: Path, config: str | Path) -> Path:
         return Path(weights_of_run(run))
 
 
+@contextlib.contextmanager
+def _paddle_is_quiet() -> Iterator[None]:
+    """Drops what passes of Paddle print on stdout, which has predictions alone; errors are on stderr."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _without_prints(found: Iterable[Any]) -> Iterator[Any]:
+    """The predictions; a program is optimized, and Paddle prints, when it computes the first."""
+    predictions = iter(found)
+    with _paddle_is_quiet():
+        first = list(itertools.islice(predictions, 1))
+    yield from itertools.chain(first, predictions)
+
+
+@_paddle_is_quiet()
 def make_predictor(args: argparse.Namespace) -> Any:
     """The predictor that the command line describes."""
     from paddlevideo_fast.deploy.predictor import Predictor
@@ -347,6 +373,7 @@ def show_error(error: PaddleVideoFastError) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Predicts and returns the exit code. After Ctrl-C, what is written by then stays."""
+    os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle warns of each export
     if is_live(args.input_file):
         return _predict_live(args)
     entries: list[dict[str, Any]] = []
@@ -383,7 +410,7 @@ def _predict_live(args: argparse.Namespace) -> int:
     num_failed = num_windows = 0
     try:
         with source:
-            for found in predict_live(predictor, source, windowing):
+            for found in _without_prints(predict_live(predictor, source, windowing)):
                 entry = found.entry(args.top_k)
                 num_windows += 1
                 num_failed += "error" in entry
@@ -404,7 +431,7 @@ def _predict(args: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
     with picture_folders(args) as (annotated, timeline):
         predictor = make_predictor(args)
         files = files_of(args)
-        found = results(args, predictor, files)
+        found = _without_prints(results(args, predictor, files))
         pictures = None
         if annotated or timeline:
             pictures = PredictionPictures(predictor, files, as_path(args.input_file), annotated, timeline)

@@ -12,6 +12,7 @@ import numpy as np
 import paddle
 import pytest
 
+from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.deploy.export import ExportOptions, export_model
 from paddlevideo_fast.deploy.predictor import (
     BatchTime,
@@ -116,6 +117,22 @@ def test_the_command_on_real_clips(exported, predict, real_clips_dir):
     assert err.count("VideoDecodeError") == 1
     code, out, err = predict("-i", real_clips_dir / "mma_demo.mp4", "--model_file", program)
     assert (code, len(out.splitlines()), err) == (0, 6, "")
+
+
+def test_what_paddle_prints_is_not_in_the_json(exported, real_clips_dir, capfd):
+    """The passes of oneDNN print on the stdout of the process."""
+    program = exported("slowfast", FLOAT32).program.with_suffix("")
+    words = [
+        "predict",
+        str(program),
+        "-i",
+        str(real_clips_dir / "mma_demo.mp4"),
+        "--json",
+        "--enable_mkldnn=1",
+    ]
+    capfd.readouterr()  # of the export
+    assert main(words) == 0
+    assert len(json.loads(capfd.readouterr().out)) == 1
 
 
 def test_a_bad_file_is_one_error_and_the_others_go_on(exported, predict, make_clip, broken_videos, tmp_path):
