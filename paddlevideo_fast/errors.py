@@ -64,6 +64,10 @@ def exit_code(error: BaseException) -> int:
     return EXIT_USER_ERROR if isinstance(error, PaddleVideoFastError) else 1
 
 
+class UsageError(PaddleVideoFastError):
+    """A command line with an unknown, missing or wrong flag."""
+
+
 class ConfigError(PaddleVideoFastError):
     """One or more problems of a config, all found before anything else runs.
 

@@ -53,7 +53,7 @@ STEPS: dict[str, str] = {
     "extract": "data extract --root data/motion/train --output frames --level 1 --workers 1",
     "train": f"train -c tsm_motion --validate --max_iters=1 {_RUN}",
     "test": f"test -c tsm_motion -w {_BEST} {_RUN}",
-    "export": f"export -c tsm_motion -p {_BEST} --uint8 {' '.join(_SMALL).replace('-o', '--override')}",
+    "export": f"export -c tsm_motion -w {_BEST} --uint8 {' '.join(_SMALL)}",
     "predict": "predict -i data/motion/valid --model_file inference/TSM_motion --json",
     "convert": f"convert --from paddlevideo --src {_BEST} --to x.pdparams -c tsm_motion {' '.join(_SMALL)}",
     "doctor": f"doctor -c tsm_motion --steps 2 {_RUN}",

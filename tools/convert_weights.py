@@ -1,4 +1,4 @@
-"""Converts weights: python tools/convert_weights.py --from mmaction2 --src A --to B -c CONFIG."""
+"""Converts weights: python tools/convert_weights.py CONFIG --from mmaction2 --src A --to B."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Says where the time goes: python tools/doctor.py -c configs/quickstart/tsm_motion.yaml."""
+"""Says where the time goes: python tools/doctor.py tsm_motion."""
 
 import sys
 from pathlib import Path

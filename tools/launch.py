@@ -1,4 +1,4 @@
-"""Starts the processes of a run: python tools/launch.py --nproc_per_node 2 tools/main.py -c CONFIG."""
+"""Starts the processes of a run: python tools/launch.py --nproc_per_node 2 tools/main.py CONFIG."""
 
 import sys
 from pathlib import Path

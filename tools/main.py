@@ -1,4 +1,4 @@
-"""Trains or tests: python tools/main.py -c configs/quickstart/tsm_motion.yaml --validate."""
+"""Trains or tests: python tools/main.py tsm_motion."""
 
 import sys
 from pathlib import Path

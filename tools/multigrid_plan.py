@@ -1,4 +1,4 @@
-"""Shows what a multigrid run will do: python tools/multigrid_plan.py -c CONFIG."""
+"""Shows what a multigrid run will do: python tools/multigrid_plan.py CONFIG."""
 
 import sys
 from pathlib import Path

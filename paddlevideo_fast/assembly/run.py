@@ -269,9 +269,9 @@ def _tell_end(spec: RunSpec, store: CheckpointStore) -> None:
     if not classes_of(spec.model):
         logger.info("next: fine-tune a classifier with -o MODEL.backbone.pretrained=%s", shlex.quote(found))
     elif "test" in spec.splits:
-        logger.info("next: paddlevideo-fast test -c %s -w %s", config, shlex.quote(found))
+        logger.info("next: paddlevideo-fast test %s -w %s", config, shlex.quote(found))
     else:
-        logger.info("next: paddlevideo-fast export -c %s -p %s", config, shlex.quote(found))
+        logger.info("next: paddlevideo-fast export %s -w %s", config, shlex.quote(found))
 
 
 def _shown(value: float) -> str:

@@ -6,17 +6,13 @@ measured anew on the training data, as PRECISEBN says. A report with all validat
 weights.
 
 Example:
-    paddlevideo-fast average -c output/my_set/config.yaml --last 5
+    paddlevideo-fast average output/my_set --last 5
 """
 
 import argparse
 
-from paddlevideo_fast.cli.command import (
-    CommandParser,
-    add_config_arguments,
-    count,
-    load_for_run,
-)
+from paddlevideo_fast.cli.command import add_config_arguments, find_weights, load_for_run
+from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.io.files import as_path
 
 
@@ -30,12 +26,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-w",
         "--weights",
-        type=as_path,
         nargs="+",
         action="extend",
         default=[],
         metavar="FILE",
-        help="weight files of one network, oldest first, in place of the checkpoints in output_dir",
+        help="weights of one network, or folders of runs, oldest first, in place of the run's checkpoints",
     )
     parser.add_argument(
         "--output",
@@ -50,5 +45,6 @@ def run(args: argparse.Namespace) -> None:
     cfg = load_for_run(args, logs=True)
     from paddlevideo_fast.assembly.averaging import average
 
-    done = average(cfg, args.last, args.weights, args.output)
+    files = [as_path(find_weights(given)) for given in args.weights]
+    done = average(cfg, args.last, files, args.output)
     print(f"{done.path}: the mean of {len(done.facts['averaged'])} checkpoints; {done.report}: validations")

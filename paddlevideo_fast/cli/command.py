@@ -1,4 +1,4 @@
-"""What the commands share: arguments, exit codes, progress, and an import of Paddle that keeps quiet."""
+"""What the commands share: arguments, weights, exit codes, progress, and a quiet import of Paddle."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -15,18 +16,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from paddlevideo_fast.command_line import PROGRAM, CommandParser
+from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.settings import RunSettings, settings_from
 from paddlevideo_fast.config.startup import prepare_process
-from paddlevideo_fast.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_USER_ERROR,
+    MissingExtraError,
+    PaddleVideoFastError,
+    WeightError,
+)
+from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.log import setup_logging, tolerate_names
+from paddlevideo_fast.log import get_logger, setup_logging, tolerate_names
 
 if TYPE_CHECKING:
     from paddlevideo_fast.config import Config
 
-PROGRAM = "paddlevideo-fast"
 Args = TypeVar("Args")
-Rules = Callable[[argparse.ArgumentParser, argparse.Namespace], None]
 
 
 def say(text: str) -> None:
@@ -34,62 +43,35 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-class CommandParser(argparse.ArgumentParser):
-    """The parser of a command.
-
-    Args:
-        name: of the command, such as "export".
-        description: the text of its help, lines as they are.
-        rules: gets the parser and each command line; reports flags that do not fit each other by `error`.
-        options: as of `ArgumentParser`.
-    """
-
-    def __init__(
-        self, name: str, description: str | None, rules: Rules = lambda parser, args: None, **options: Any
-    ) -> None:
-        super().__init__(
-            prog=f"{PROGRAM} {name}",
-            description=description or "",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            **options,
-        )
-        self._rules = rules
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """The command line, after its rules."""
-        found = super().parse_args(args, namespace)
-        self._rules(self, found)
-        return found
+def say_error(error: PaddleVideoFastError) -> int:
+    """Prints an error on stderr and returns the exit code."""
+    who = f"rank {rank()}: " if rank() else ""
+    say(f"{who}{type(error).__name__}: {error}")
+    return EXIT_USER_ERROR
 
 
-def run_command(
-    work: Callable[[Args], int | None], args: Args, tell: Callable[[str], None] | None = None
-) -> int:
+def run_command(work: Callable[[Args], int | None], args: Args, logs: bool = False) -> int:
     """Runs a command and returns its exit code.
 
     Args:
         work: does the command's work; it may return an exit code.
         args: the command line, parsed or as words, which `work` gets.
-        tell: called with the message of wrong input, by a command that has set up the log. None: the log and
-            the message go to stderr, and stdout has results alone.
+        logs: the log goes to stdout; else to stderr, and stdout has results alone.
 
     Returns:
-        What `work` returned, or 0. 2: wrong input, told in one message. 130: interrupted by Ctrl-C. 141: its
-        output has no reader any more.
+        What `work` returned, or 0. 2: wrong input, told in one message on stderr. 130: interrupted by Ctrl-C.
+        141: its output has no reader any more.
     """
     tolerate_names()
-    if tell is None:
-        setup_logging(stream=sys.stderr)
-        tell = say
+    setup_logging(rank=rank() if logs else 0, stream=None if logs else sys.stderr)
     try:
         code = work(args) or 0
         sys.stdout.flush()
         return code
     except PaddleVideoFastError as error:
-        tell(f"{type(error).__name__}: {error}")
-        return EXIT_USER_ERROR
+        return say_error(error)
     except KeyboardInterrupt as error:
-        tell("; ".join(["interrupted", *map(str, error.args)]))
+        say("; ".join(["interrupted", *map(str, error.args)]))
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # as of `paddlevideo-fast predict ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end of Python
@@ -102,12 +84,13 @@ def load_for_run(
     """Prepares the process for a config, imports Paddle quietly, and loads the config.
 
     Args:
-        args: a command line with -c and -o.
+        args: a command line with CONFIG and -o.
         overrides: of the config; None: those of -o.
         logs: set up the log of a run, as the config says.
 
     Raises:
         ConfigError: the config is wrong.
+        WeightError: its key `weights` is a folder without weights.
         MissingExtraError: Paddle is not installed.
     """
     overrides = args.override if overrides is None else overrides
@@ -117,7 +100,43 @@ def load_for_run(
     cfg = load_config(args.config, overrides)
     if logs:
         setup_logging(cfg.get("log_level", "INFO"), rank())
+    if cfg.get("weights"):
+        cfg["weights"] = find_weights(cfg["weights"])
     return cfg
+
+
+def find_weights(given: str | None, cfg: Config | None = None, named: str | None = None) -> str:
+    """The weight file that -w names, or without -w the one of a config's newest run; the log says which.
+
+    Args:
+        given: a file or URL, which is returned as it is; the output folder of a run; or None.
+        cfg: the config that a run was started with, or that it saved.
+        named: what the user has typed for it.
+
+    Raises:
+        WeightError: there are none; the message says what to type.
+    """
+    from paddlevideo_fast.engine.output import newest_run, weights_of_run
+
+    def told(folder: Any) -> str:
+        file = str(weights_of_run(folder))
+        get_logger(__name__).info("weights: %s", file)
+        return file
+
+    if given is not None:
+        is_folder = not given.endswith(".pdparams") and as_path(given).is_dir()
+        return told(given) if is_folder else given
+    assert cfg is not None
+    base, path = settings_from(RunSettings, cfg).output_dir, Path(cfg.path or "")
+    run = base if "output_dir" in cfg else newest_run(base)
+    for folder in (path.parent if path.name == CONFIG_FILE else None, run):
+        if folder is not None:
+            with contextlib.suppress(WeightError):
+                return told(folder)
+    config = shlex.quote(named or str(path))
+    raise WeightError(
+        f"'{base}' holds no weights: train with  {PROGRAM} train {config}  or give weights with -w FILE"
+    )
 
 
 def rank() -> int:
@@ -125,18 +144,23 @@ def rank() -> int:
     return int(os.environ.get("PADDLE_TRAINER_ID", "0"))
 
 
-def add_options(parser: argparse._ActionsContainer, options: Mapping[str, Mapping[str, Any]]) -> None:
-    """Adds a table of options: from their names, such as `-b --batch_size`, to what `add_argument` takes."""
-    for names, option in options.items():
-        parser.add_argument(*names.split(), **option)
+_CONFIG = "YAML file, name of a built-in config, or folder with a config.yaml: of `init`, or output of a run"
 
 
-def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
-    """Adds -c and -o, which mean the same in every command that reads a config."""
-    parser.add_argument("-c", "--config", required=required, help="YAML file, or name of a built-in config")
+def add_config_arguments(
+    parser: argparse.ArgumentParser, required: bool = True, names: Sequence[str] = ("-o", "--override")
+) -> None:
+    """Adds CONFIG, -c and -o, which mean the same in every command that reads a config.
+
+    Args:
+        parser: of the command; one that is no `CommandParser` gets no word CONFIG.
+        required: the config must be given.
+        names: of the flag for overrides.
+    """
+    word = {"positional": "CONFIG"} if isinstance(parser, CommandParser) else {}
+    parser.add_argument("-c", "--config", required=required, help=_CONFIG, **word)
     parser.add_argument(
-        "-o",
-        "--override",
+        *names,
         action="append",
         default=[],
         metavar="KEY=VALUE",
@@ -163,17 +187,6 @@ def add_import_argument(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE_OR_FILE",
         help="imports components of your own, such as ./my_parts.py; may be given more than once",
     )
-
-
-def count(lowest: int) -> Callable[[str], int]:
-    """An argparse type: a whole number from `lowest` on."""
-
-    def convert(text: str) -> int:
-        if not text.isdigit() or int(text) < lowest:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {lowest} on")
-        return int(text)
-
-    return convert
 
 
 def show_result(

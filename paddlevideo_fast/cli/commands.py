@@ -7,12 +7,12 @@ import argparse
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import paddlevideo_fast
-from paddlevideo_fast.cli.command import PROGRAM, rank, run_command, say
-from paddlevideo_fast.errors import EXIT_CODES, EXIT_USER_ERROR, PaddleVideoFastError
-from paddlevideo_fast.log import setup_logging
+from paddlevideo_fast.cli.command import run_command, say_error
+from paddlevideo_fast.command_line import PROGRAM, CommandParser
+from paddlevideo_fast.errors import EXIT_CODES, EXIT_USER_ERROR, PaddleVideoFastError, UsageError
 from paddlevideo_fast.registry import did_you_mean
 
 
@@ -23,7 +23,7 @@ class Command(NamedTuple):
         module: that has it; its function `run` does the work of a command line.
         text: what it does, for the list of commands.
         parser: name of the function that makes its parser.
-        logs: what is wrong goes to the log of a run, not to stderr alone.
+        logs: its log goes to stdout, as of a run; else results alone go there.
     """
 
     module: str
@@ -37,12 +37,11 @@ class Command(NamedTuple):
 
     def start(self, words: Sequence[str] | None = None) -> int:
         """Runs a command line and returns the exit code; without words, the command line of the process."""
-        return self.run(self.make_parser().parse_args(words))
+        return run_command(self.run, words, self.logs)
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Runs a parsed command line and returns the exit code."""
-        tell = setup_logging(rank=rank()).error if self.logs else None
-        return run_command(self.load("run"), args, tell)
+    def run(self, words: Sequence[str] | None) -> int | None:
+        """See `start`; errors are raised."""
+        return self.load("run")(self.make_parser().parse_args(words))
 
     def make_parser(self) -> argparse.ArgumentParser:
         """Its parser."""
@@ -73,17 +72,18 @@ COMMANDS: dict[str, Command] = {
     "plan": Command("paddlevideo_fast.cli.plan", "show what a multigrid run does and costs"),
     "plot": Command("paddlevideo_fast.cli.plot", "draw the curves of runs"),
     "launch": Command("paddlevideo_fast.cli.launch", "start the processes of a run on several devices"),
+    "config": Group("paddlevideo_fast.cli.config", "show a config as it is run, or copy one to change it"),
     "zoo": Command("paddlevideo_fast.cli.zoo", "list the built-in configs with what they need"),
     "completion": Command("paddlevideo_fast.cli.completion", "print a script for completion in a shell"),
     "data": Group("paddlevideo_fast.cli.data", "make lists, check, re-encode and pack data sets"),
 }
 
 
-class GroupParser(argparse.ArgumentParser):
+class GroupParser(CommandParser):
     """The parser of a command that is a group of commands.
 
     Args:
-        name: what its help calls it.
+        name: of the group; "" for `paddlevideo-fast`.
         commands: of the group, by name.
         description: what the group is for.
     """
@@ -91,13 +91,9 @@ class GroupParser(argparse.ArgumentParser):
     def __init__(self, name: str, commands: dict[str, Command], description: str) -> None:
         width = max(map(len, commands)) + 2
         listing = "\n".join(f"  {word:<{width}}{command.text}" for word, command in commands.items())
-        super().__init__(
-            prog=name,
-            usage="%(prog)s COMMAND ...",
-            description=description,
-            epilog=f"commands:\n{listing}\n\n{name} COMMAND --help has the options of one.\n{EXIT_CODES}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        super().__init__(name, description, usage="%(prog)s COMMAND ...")
+        more = f"{self.prog} COMMAND --help has the options of one.\n{EXIT_CODES}"
+        self.epilog = f"commands:\n{listing}\n\n{more}"
         self.commands = commands
         self.add_argument("command", nargs="?", help=argparse.SUPPRESS)
 
@@ -107,19 +103,16 @@ class GroupParser(argparse.ArgumentParser):
             return self.commands[words[0]].start(words[1:])
         wanted = self.parse_known_args(words[:1])[0].command  # --help and --version end here
         if wanted is not None:
-            self.error(f"there is no command '{wanted}'{did_you_mean(wanted, self.commands)}")
+            hint = did_you_mean(wanted, self.commands)
+            return say_error(UsageError(f"there is no command '{self.prog} {wanted}'{hint}"))
         self.print_help()
         return EXIT_USER_ERROR
-
-    def error(self, message: str) -> NoReturn:
-        """Ends with the message alone: the usage of a group says nothing more."""
-        self.exit(EXIT_USER_ERROR, f"{self.prog}: {message}\n")
 
 
 def build_parser() -> GroupParser:
     """The parser of `paddlevideo-fast`."""
     description = "Trains video action recognition models fast on PaddlePaddle, from a YAML file."
-    parser = GroupParser(PROGRAM, COMMANDS, description)
+    parser = GroupParser("", COMMANDS, description)
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {paddlevideo_fast.__version__}")
     return parser
 
@@ -132,5 +125,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return build_parser().start(words)
     except PaddleVideoFastError as error:  # of an import: the commands handle those of their work
-        say(f"{type(error).__name__}: {error}")
-        return EXIT_USER_ERROR
+        return say_error(error)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paddlevideo_fast.cli.command import PROGRAM, CommandParser
 from paddlevideo_fast.cli.commands import COMMANDS, Command, GroupParser
+from paddlevideo_fast.command_line import PROGRAM, CommandParser
 from paddlevideo_fast.config.builtin import built_in_configs
 from paddlevideo_fast.errors import PaddleVideoFastError
 
@@ -47,7 +47,7 @@ def _add(parser: argparse.ArgumentParser, commands: Mapping[str, Command], files
             continue
         added = subcommands.add_parser(name, help=command.text, parents=[made], add_help=False)
         for action in added._actions:
-            if action.dest == "config":
+            if action.dest in ("config", "CONFIG"):
                 action.complete = {"bash": _CONFIGS, "zsh": _CONFIGS}  # type: ignore[attr-defined]
             elif action.nargs != 0 and not action.choices and action.type in (None, Path):
                 action.complete = files  # type: ignore[attr-defined]

@@ -1,13 +1,13 @@
 """Converts weights of another toolkit for the network of a config, and reports what became of every tensor.
 
 Example:
-    paddlevideo-fast convert --from mmaction2 --src tsm_r50.pth --to tsm_r50.pdparams
-        -c configs/recognition/tsm/tsm_k400_frames.yaml
+    paddlevideo-fast convert tsm_k400_frames --from mmaction2 --src tsm_r50.pth --to tsm_r50.pdparams
 """
 
 import argparse
 
-from paddlevideo_fast.cli.command import CommandParser, add_config_arguments, quiet_import
+from paddlevideo_fast.cli.command import add_config_arguments, quiet_import
+from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 
-from paddlevideo_fast.cli.command import PROGRAM, run_command
 from paddlevideo_fast.cli.commands import Command, GroupParser
 from paddlevideo_fast.errors import PaddleVideoFastError
 
@@ -11,10 +10,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 class Tool(Command):
     """A tool of `preparation`; its parser is the function `NAME_parser` beside the function `NAME`."""
 
-    def start(self, words: Sequence[str] | None = None) -> int:
-        return run_command(self._run, words)
-
-    def _run(self, words: Sequence[str] | None) -> int:
+    def run(self, words: Sequence[str] | None) -> int | None:
         try:
             return self.load(self.parser.removesuffix("_parser"))(words)
         except OSError as error:  # of a file that the user has named
@@ -43,9 +39,7 @@ TOOLS: dict[str, Command] = {
 
 def build_parser() -> GroupParser:
     """The parser of `paddlevideo-fast data`."""
-    return GroupParser(
-        f"{PROGRAM} data", TOOLS, "Makes lists of data sets, checks, re-encodes and packs them."
-    )
+    return GroupParser("data", TOOLS, "Makes lists of data sets, checks, re-encodes and packs them.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,22 +1,21 @@
 """Says where the time of a training run goes and what would make it faster, or whether a GPU computes right.
 
 Examples:
-    paddlevideo-fast doctor -c configs/quickstart/tsm_motion.yaml -o DATASET.num_workers=2
-    paddlevideo-fast doctor --device-check
+    paddlevideo-fast doctor my_set -o DATASET.num_workers=2
+    paddlevideo-fast doctor --device_check
 """
 
 import argparse
 from pathlib import Path
 
 from paddlevideo_fast.cli.command import (
-    CommandParser,
     add_config_arguments,
-    count,
     load_for_run,
     quiet_import,
     show_result,
     timed_progress,
 )
+from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_FAILURES
 
@@ -26,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser("doctor", __doc__, _rules)
     add_config_arguments(parser, required=False)
     parser.add_argument(
-        "--device-check",
+        "--device_check",
         action="store_true",
         help="compare the GPU with the CPU in a minute, without a config; writes device_check.json",
     )
@@ -42,9 +41,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if not args.device_check and args.config is None:
-        parser.error("-c/--config: is required, unless --device-check is given")
+        parser.error("CONFIG is missing: give one, or --device_check")
     if args.device_check and (args.config or args.override):
-        parser.error("--device-check: takes no config; leave out -c and -o")
+        parser.error("--device_check: takes no config; leave out CONFIG and -o")
 
 
 def _check_device(args: argparse.Namespace) -> int:

@@ -3,33 +3,40 @@
 --onnx also writes a program for onnxruntime. Programs are kept only if they give the network's logits.
 
 Example:
-    paddlevideo-fast export -c configs/quickstart/tsm_motion.yaml -p best.pdparams -o inference
+    paddlevideo-fast export output/my_set
+    paddlevideo-fast export tsm_motion -w best.pdparams --output inference
 """
 
 import argparse
 import re
 
-from paddlevideo_fast.cli.command import (
-    CommandParser,
-    add_import_argument,
-    count,
-    load_for_run,
-)
+from paddlevideo_fast.cli.command import add_config_arguments, find_weights, load_for_run
+from paddlevideo_fast.command_line import CommandParser, count
 
 _OPSET_VERSION = 13
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of `paddlevideo-fast export`; PaddleVideo's flags keep their names."""
+def build_script_parser() -> argparse.ArgumentParser:
+    """The parser of tools/export_model.py: as PaddleVideo has it, -p means weights and -o the folder."""
+    return build_parser(is_script=True)
+
+
+def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
+    """The parser of `paddlevideo-fast export`."""
     parser = CommandParser("export", __doc__, _rules)
     parser._negative_number_matcher = re.compile(r"-1")  # no flag: --input_shape -1,-1,-1
-    parser.add_argument("-c", "--config", required=True, help="YAML file, or name of a built-in config")
+    add_config_arguments(parser, names=["--override"] if is_script else ["-o", "--override"])
     parser.add_argument(
-        "--override", action="append", default=[], metavar="KEY=VALUE", help="sets a key of the config"
+        *(["-p"] if is_script else []),
+        *("-w", "--weights", "--pretrained_params"),
+        help="a .pdparams file, or the output folder of a run (default: of the newest run of the config)",
     )
-    add_import_argument(parser)
-    parser.add_argument("-p", "--pretrained_params", required=True, help="weights, .pdparams")
-    parser.add_argument("-o", "--output_path", default="inference", help="folder (default inference)")
+    parser.add_argument(
+        *(["-o"] if is_script else []),
+        *("--output", "--output_path"),
+        default="inference",
+        help="folder (default inference)",
+    )
     parser.add_argument("--save_name", help="name of the files (default: model_name of the config)")
     parser.add_argument(
         "--uint8", action="store_true", help="the program takes uint8 pixels and normalises them itself"
@@ -65,6 +72,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    for text in args.override:
+        if "=" not in text:
+            parser.error(f"-o {text}: is no KEY=VALUE; the output folder is  --output {text}")
     for name in ("opset_version", "fp16"):
         if getattr(args, name) and not args.onnx:
             parser.error(f"--{name}: has no effect without --onnx")
@@ -95,6 +105,7 @@ def run(args: argparse.Namespace) -> None:
         onnx_opset=(args.opset_version or _OPSET_VERSION) if args.onnx else None,
         onnx_fp16=args.fp16,
     )
-    files = export_model(cfg, args.pretrained_params, args.output_path, args.save_name, options)
+    weights = find_weights(args.weights, cfg, args.config)
+    files = export_model(cfg, weights, args.output, args.save_name, options)
     for file in files.all:
         print(file)

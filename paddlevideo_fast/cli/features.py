@@ -2,8 +2,8 @@
 
 A head is then trained on them in minutes; its checkpoints hold the whole network:
 
-    paddlevideo-fast features -c my_set/config.yaml -w weights.pdparams --output features
-    paddlevideo-fast train -c my_set/config.yaml -o features=features --validate
+    paddlevideo-fast features my_set -w weights.pdparams --output features
+    paddlevideo-fast train my_set -o features=features
 
 The clips may be shared out: --scheduler has a Dask cluster compute them, and jobs of an array compute a share
 each with --shard, which --merge puts together.
@@ -17,12 +17,8 @@ import argparse
 import json
 import sys
 
-from paddlevideo_fast.cli.command import (
-    CommandParser,
-    add_config_arguments,
-    count,
-    load_for_run,
-)
+from paddlevideo_fast.cli.command import add_config_arguments, load_for_run
+from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.preparation.flags import add_place

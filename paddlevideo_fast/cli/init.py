@@ -23,8 +23,9 @@ from pathlib import Path
 
 import yaml
 
-from paddlevideo_fast.cli.command import CommandParser, count, quiet_import, say
+from paddlevideo_fast.cli.command import quiet_import, say
 from paddlevideo_fast.cli.new_config import CLIPS_OF_TRAINING, NETWORKS, Recipe, config_text, recipe_of
+from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.decode import Span, open_video

@@ -6,6 +6,7 @@ The launcher's own --max_restart needs an etcd server; see decision 15.
 import argparse
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,8 @@ from types import FrameType
 from typing import Any
 
 import paddlevideo_fast
-from paddlevideo_fast.cli.command import CommandParser, count, say
+from paddlevideo_fast.cli.command import say
+from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.errors import EXIT_USER_ERROR
 from paddlevideo_fast.registry import did_you_mean
 
@@ -31,8 +33,8 @@ _KILLED = 256 - 64  # Paddle's launcher ends with the signal's number below 256 
 class _Parser(CommandParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, rest = self.parse_known_args(args, namespace)
-        if found.max_restart and not any(word.endswith("resume=auto") for word in rest):
-            self.error("--max_restart needs -o resume=auto: without it a restart begins anew")
+        if found.max_restart and not any(re.fullmatch(r"(.*resume=auto|--resume)", word) for word in rest):
+            self.error("--max_restart needs train ... --resume: without it a restart begins anew")
         found.words = _with_script(rest, self)
         return found
 
@@ -44,14 +46,14 @@ def build_parser() -> argparse.ArgumentParser:
         "Starts the processes of a run on this machine, and again where one fails or dies.",
         epilog="All other options are those of `python -m paddle.distributed.launch`, which does the work. A "
         "script may take the place of train.",
-        usage="%(prog)s [--max_restart N] [options of the launcher] train -c CONFIG ...",
+        usage="%(prog)s [--max_restart N] [options of the launcher] train CONFIG ...",
         allow_abbrev=False,
     )
     parser.add_argument(
         "--max_restart",
         type=count(0),
         default=0,
-        help="restarts; they need -o resume=auto (default 0)",
+        help="restarts; they need --resume (default 0)",
     )
     return parser
 
@@ -74,7 +76,7 @@ def _with_script(words: Sequence[str], parser: argparse.ArgumentParser) -> list[
     while place < len(words) and words[place].startswith("-"):
         place += 1 if "=" in words[place] else 2  # all options of the launcher have a value
     if place >= len(words):
-        parser.error("nothing to start: give a command or a script, such as train -c CONFIG")
+        parser.error("nothing to start: give a command or a script, such as train CONFIG")
     word = words[place]
     if word in _COMMANDS:
         return [*words[:place], _SCRIPT, *words[place:]]

@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from paddlevideo_fast.cli.command import PROGRAM, quiet_import
+from paddlevideo_fast.cli.command import quiet_import
+from paddlevideo_fast.command_line import PROGRAM
 from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.log import printable

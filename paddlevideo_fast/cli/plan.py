@@ -1,20 +1,14 @@
 """Shows what a multigrid run will do, what it will cost against the plain run, and what speaks against it.
 
 Example:
-    paddlevideo-fast plan -c configs/recognition/slowfast/slowfast_multigrid.yaml --clips 240000
+    paddlevideo-fast plan slowfast_multigrid --clips 240000
 """
 
 import argparse
 from pathlib import Path
 
-from paddlevideo_fast.cli.command import (
-    CommandParser,
-    add_config_arguments,
-    count,
-    load_for_run,
-    show_result,
-    timed_progress,
-)
+from paddlevideo_fast.cli.command import add_config_arguments, load_for_run, show_result, timed_progress
+from paddlevideo_fast.command_line import CommandParser, count
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -25,7 +19,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--clips", type=count(1), help="clips of the training list (default: counted, where it exists)"
     )
     parser.add_argument(
-        "--frame-size",
+        "--frame_size",
         type=_frame_size,
         default=(340, 256),
         metavar="WxH",
@@ -41,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="SEC",
         help="time no step where timing would take longer (default 120)",
     )
-    parser.add_argument("--no-measure", action="store_true", help="time nothing: no predicted speed-up")
+    parser.add_argument("--no_measure", action="store_true", help="time nothing: no predicted speed-up")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument("--output", type=Path, metavar="DIR", help="folder for multigrid_plan.json")
     return parser

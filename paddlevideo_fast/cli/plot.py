@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddlevideo_fast.cli.command import CommandParser, count, quiet_import
+from paddlevideo_fast.cli.command import quiet_import
+from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.errors import PaddleVideoFastError
 
 _AXES = {"step": "step", "epoch": "epoch", "time": "minutes of training"}

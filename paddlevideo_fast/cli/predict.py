@@ -29,22 +29,16 @@ from typing import Any
 
 from tqdm import tqdm
 
-from paddlevideo_fast.cli.command import (
-    CommandParser,
-    add_import_argument,
-    add_options,
-    count,
-    quiet_import,
-)
+from paddlevideo_fast.cli.command import add_import_argument, find_weights, quiet_import
+from paddlevideo_fast.command_line import CommandParser, add_options, count
+from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.config.settings import RunSettings
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import (
     EXIT_FAILURES,
     EXIT_USER_ERROR,
     PaddleVideoFastError,
     ProgramError,
-    WeightError,
 )
 from paddlevideo_fast.io.files import as_path, is_live
 from paddlevideo_fast.io.locks import only_writer
@@ -52,7 +46,6 @@ from paddlevideo_fast.io.sync import staged
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.log import printable
 
-CONFIG_FILE = "config.yaml"
 _BENCHMARK_FILES = 15  # how often a single file is read to time it
 
 
@@ -249,28 +242,19 @@ def _program(args: argparse.Namespace) -> str:
         raise ProgramError(
             f"{args.model}: weights at a URL are exported first:  paddlevideo-fast export CONFIG -w URL"
         )
-    path = Path(args.model)
-    folder = path if path.is_dir() else path.parent
-    config = Path(args.config or folder / CONFIG_FILE)
+    given = Path(args.model)
+    config = args.config or (given if given.is_dir() else given.parent) / CONFIG_FILE
     if not args.config and not config.is_file():
-        raise ProgramError(f"{folder}: holds no program and no {CONFIG_FILE} of a run; give a config with -c")
-    weights = _weights_in(folder, config) if path.is_dir() else path
-    if not args.config and (weights.parent / CONFIG_FILE).is_file():
-        config = weights.parent / CONFIG_FILE  # as it was when they were trained
+        raise ProgramError(
+            f"{config.parent}: holds no program and no {CONFIG_FILE} of a run; give a config with -c"
+        )
+    if args.config or not given.is_dir():
+        weights = Path(find_weights(args.model))
+    else:
+        weights = Path(find_weights(None, load_config(config), args.model))
+        if (weights.parent / CONFIG_FILE).is_file():
+            config = weights.parent / CONFIG_FILE  # as it was when they were trained
     return str(program_of_weights(load_config(config, args.override), weights))
-
-
-def _weights_in(folder: Path, config: str | Path) -> Path:
-    """The weights of a run's folder, or of the newest run of a config in a folder."""
-    from paddlevideo_fast.engine.output import newest_run, weights_of_run
-
-    try:
-        return Path(weights_of_run(folder))
-    except WeightError:
-        run = newest_run(RunSettings(model_name=folder.name, epochs=1).output_dir)
-        if run is None:
-            raise
-        return Path(weights_of_run(run))
 
 
 @contextlib.contextmanager

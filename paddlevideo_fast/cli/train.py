@@ -3,54 +3,94 @@
 import argparse
 import json
 import os
+from typing import Any
 
-from paddlevideo_fast.cli.command import CommandParser, add_config_arguments, load_for_run
+from paddlevideo_fast.cli.command import add_config_arguments, find_weights, load_for_run
+from paddlevideo_fast.command_line import CommandParser, add_options, count
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.scaling import scaled
 from paddlevideo_fast.errors import DistributionError
+from paddlevideo_fast.log import get_logger
+
+_WEIGHTS = "a .pdparams file, or the output folder of a run"
+_TRAINING: dict[str, dict[str, Any]] = {
+    "--epochs": {
+        "type": count(1),
+        "metavar": "N",
+        "help": "epochs to train; the curve of the learning rate is stretched with them",
+    },
+    "--batch_size": {
+        "type": count(1),
+        "metavar": "N",
+        "help": "clips a step and process; the learning rate follows",
+    },
+    "--resume": {
+        "nargs": "?",
+        "const": "auto",
+        "metavar": "CHECKPOINT",
+        "help": "go on from a checkpoint, or without one named from the newest of the run",
+    },
+    "--output": {"metavar": "FOLDER", "help": "folder of the run, as the key output_dir"},
+    "--validate": {"action": "store_true", "help": "validate between epochs; without DATASET.valid an error"},
+    "--seed": {"type": count(0), "help": "seed of weights, order, sampling and augmentation"},
+    "--train_dali": {
+        "action": "store_true",
+        "help": "read clips through NVIDIA DALI, while training and validating",
+    },
+    "--multigrid": {"action": "store_true", "help": "train by the schedule of MULTIGRID"},
+    "-p --profiler_options": {
+        "metavar": "OPTIONS",
+        "help": "measure the operators of some steps: key=value;key=value, such as batch_range=[10,20]",
+    },
+}
+_SHARED: dict[str, dict[str, Any]] = {
+    "--max_iters": {
+        "type": count(1),
+        "help": "end each epoch and evaluation after so many steps, for trials",
+    },
+    "--fleet": {
+        "action": "store_true",
+        "help": "refuse to run unless a launcher has started this process, which is noticed without it, too",
+    },
+    "--amp": {"action": "store_true", "help": "compute in mixed precision"},
+    "--amp_level": {"choices": ("O1", "O2"), "help": "how much computes in 16 bits; default O1"},
+    "--amp_dtype": {
+        "choices": ("float16", "bfloat16"),
+        "help": "the 16-bit format; default float16 on a GPU, bfloat16 on a CPU",
+    },
+}
+_KEYS = {"output": "output_dir"}  # of flags with another name
+_FLAGS = (
+    *("resume", "output", "weights", "profiler_options", "validate", "train_dali", "multigrid"),
+    *("amp", "amp_level", "amp_dtype", "seed", "max_iters"),
+)
 
 
-def build_parser(name: str = "train") -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast train`; PaddleVideo's flags keep their names."""
     parser = CommandParser(
-        name,
-        "Train a video model from a YAML file, or evaluate one.",
-        epilog="Every key of the config can be set with -o, such as -o DATASET.batch_size=8 -o resume=auto.",
+        "train",
+        "Trains a video model from a YAML file.\n\nExample:\n"
+        "    paddlevideo-fast train my_set --epochs 20 --batch_size 16",
+        epilog="Every key of the config can be set with -o, such as -o DATASET.num_workers=4.",
     )
     add_config_arguments(parser)
-    parser.add_argument("--test", action="store_true", help="evaluate the weights on DATASET.test")
-    parser.add_argument("-w", "--weights", help="weights to test, or to start training from")
-    parser.add_argument("--validate", action="store_true", help="validate between epochs")
-    parser.add_argument("--seed", type=int, help="seed of weights, order, sampling and augmentation")
-    parser.add_argument("--max_iters", type=int, help="end each epoch after this many steps (for trials)")
-    parser.add_argument(
-        "--train_dali",
-        action="store_true",
-        help="read clips through NVIDIA DALI, while training and validating",
-    )
-    parser.add_argument(
-        "--fleet",
-        action="store_true",
-        help="refuse to run unless a launcher has started this process; it is noticed without this flag, too",
-    )
-    parser.add_argument("--multigrid", action="store_true", help="train by the schedule of MULTIGRID")
-    parser.add_argument("--amp", action="store_true", help="compute in mixed precision")
-    parser.add_argument("--amp_level", choices=("O1", "O2"), help="how much computes in 16 bits; default O1")
-    parser.add_argument(
-        "--amp_dtype",
-        choices=("float16", "bfloat16"),
-        help="the 16-bit format; default float16 on a GPU, bfloat16 on a CPU",
-    )
-    parser.add_argument(
-        "-p",
-        "--profiler_options",
-        metavar="OPTIONS",
-        help="measure the operators of some steps: key=value;key=value, such as batch_range=[10,20]",
-    )
+    parser.add_argument("-w", "--weights", help=f"weights to start from, or with --test to test: {_WEIGHTS}")
+    parser.add_argument("--test", action="store_true", help="test, as PaddleVideo spells it")
+    add_options(parser, {**_TRAINING, **_SHARED})
     return parser
 
 
 def build_test_parser() -> argparse.ArgumentParser:
-    """The parser of `paddlevideo-fast test`, which is `train --test`."""
-    parser = build_parser("test")
+    """The parser of `paddlevideo-fast test`."""
+    parser = CommandParser(
+        "test",
+        "Evaluates weights on DATASET.test.\n\nExample:\n    paddlevideo-fast test my_set",
+        epilog="Every key of the config can be set with -o, such as -o DATASET.test_batch_size=4.",
+    )
+    add_config_arguments(parser)
+    parser.add_argument("-w", "--weights", help=f"{_WEIGHTS} (default: of the newest run of the config)")
+    add_options(parser, _SHARED)
     parser.set_defaults(test=True)
     return parser
 
@@ -62,11 +102,15 @@ def run(args: argparse.Namespace) -> int:
             "--fleet: no launcher has started this process; type  paddlevideo-fast launch --nproc_per_node N "
             "train ...  or leave the flag out"
         )
-    cfg = load_for_run(args, args.override + flags_as_overrides(args), logs=True)
+    overrides, told = overrides_of(args)
+    cfg = load_for_run(args, overrides, logs=True)
+    if told:
+        get_logger(__name__).info(told)
     from paddlevideo_fast import assembly
     from paddlevideo_fast.engine import TrainingInterrupted
 
     if args.test:
+        cfg["weights"] = cfg.get("weights") or find_weights(None, cfg, args.config)
         assembly.test(cfg)
         return 0
     try:
@@ -76,11 +120,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def flags_as_overrides(args: argparse.Namespace) -> list[str]:
-    """The flags that were given, as KEY=VALUE. Text is written as JSON, so that YAML reads it as text."""
-    keys = [
-        *("weights", "profiler_options", "validate", "train_dali", "multigrid"),
-        *("amp", "amp_level", "amp_dtype", "seed", "max_iters"),
+def overrides_of(args: argparse.Namespace) -> tuple[list[str], str]:
+    """The overrides and the flags of a command line as KEY=VALUE, and a text about what follows from them."""
+    given = ((_KEYS.get(flag, flag), getattr(args, flag, None)) for flag in _FLAGS)
+    overrides = [*args.override]  # of flags, text is written as JSON, so that YAML reads it as text
+    overrides += [
+        f"{key}={json.dumps(value)}" for key, value in given if value is not None and value is not False
     ]
-    given = ((key, getattr(args, key)) for key in keys)
-    return [f"{key}={json.dumps(value)}" for key, value in given if value is not None and value is not False]
+    epochs, batch_size = getattr(args, "epochs", None), getattr(args, "batch_size", None)
+    if epochs is None and batch_size is None:
+        return overrides, ""
+    config = load_config(args.config, overrides, check=False)
+    more, told = scaled(config, epochs, batch_size, int(os.environ.get("PADDLE_TRAINERS_NUM", "1")))
+    return [*overrides, *more], told

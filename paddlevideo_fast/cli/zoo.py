@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from paddlevideo_fast.cli.command import CommandParser
+from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.registry import did_you_mean
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
         print("\n\n".join("\n".join(_details(entry)) for entry in named))
     else:
         print("\n".join(_table(chosen)))
-        print("\npaddlevideo-fast zoo NAME  tells all about one; commands take it as -c NAME")
+        print("\npaddlevideo-fast zoo NAME  tells all about one; commands take it: train NAME")
 
 
 def _table(entries: Sequence[Entry]) -> Iterator[str]:
@@ -96,8 +96,8 @@ def _published(result: Published, entry: Entry) -> list[str]:
     training = f", {result.training}" if result.training else ""
     numbers = f"top-1 {result.top1:.2f}" + ("" if result.top5 is None else f", top-5 {result.top5:.2f}")
     use = (
-        f"paddlevideo-fast convert --from {result.converter} --src {file} --to {entry.name}.pdparams "
-        f"-c {entry.name}{options}"
+        f"paddlevideo-fast convert {entry.name} --from {result.converter} --src {file} "
+        f"--to {entry.name}.pdparams{options}"
     )
     return [
         f"{numbers}: {result.name}{training}, {result.frames} frames, {result.views} views, {result.toolkit}",

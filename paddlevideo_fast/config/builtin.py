@@ -4,6 +4,7 @@ import difflib
 import os
 from pathlib import Path
 
+CONFIG_FILE = "config.yaml"  # of a folder that stands for its config
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -17,6 +18,19 @@ def built_in_configs() -> dict[str, Path]:
     """The built-in configs by name, in the order of their paths; those to inherit from are left out."""
     paths = sorted(config_folder().glob("[!_]*/**/*.yaml"))
     return {path.stem: path for path in paths}
+
+
+def find_config(path: str, name: str = "") -> str:
+    """The path of the config that a user means: a file, the `config.yaml` of a folder, or a built-in config.
+
+    Args:
+        path: the file or folder; returned as it is where there is no config of any of these.
+        name: of the built-in config; "": the path.
+    """
+    if os.path.isfile(path):
+        return path
+    inside = os.path.join(path, CONFIG_FILE)
+    return inside if os.path.isfile(inside) else built_in(name or path) or path
 
 
 def built_in(name: str) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paddlevideo_fast.config.builtin import built_in, hint_at_configs
+from paddlevideo_fast.config.builtin import CONFIG_FILE, find_config, hint_at_configs
 from paddlevideo_fast.config.document import Config, Findings
 from paddlevideo_fast.config.relative_paths import PATHS, place_paths
 from paddlevideo_fast.config.sections import ROOT, Group
@@ -44,7 +44,7 @@ def load_config(
     Before the check, it imports the plug-ins that the config and installed packages name.
 
     Args:
-        path: a YAML file.
+        path: a YAML file, a folder with a config.yaml, or the name of a built-in config.
         overrides: `KEY.PATH=VALUE` texts, see `apply_overrides`.
         check: False leaves the content unchecked, and imports nothing.
         translate: changes the config before it is checked; for configs of another shape.
@@ -146,7 +146,7 @@ def read_with_bases(path: str, trail: tuple[str, ...] = (), budget: Budget | Non
     file that has it, too.
 
     Args:
-        path: the file, or the name of a built-in config; `_BASE_` may have such a name, too.
+        path: a file, a folder with a config.yaml, or the name of a built-in config; `_BASE_` may name each.
         trail: the files that led here, to find circles.
         budget: what this file and those that it inherits may ask for; None: as much as a whole config.
 
@@ -154,7 +154,7 @@ def read_with_bases(path: str, trail: tuple[str, ...] = (), budget: Budget | Non
         ConfigError: a file is missing, is no YAML mapping, or inherits from itself; or the files are too many
             or too large.
     """
-    path = _found(path, path)
+    path = find_config(path)
     budget = budget or Budget()
     try:
         text = read_text(path, max_bytes=4 * MAX_CHARACTERS)
@@ -162,7 +162,10 @@ def read_with_bases(path: str, trail: tuple[str, ...] = (), budget: Budget | Non
         hint = hint_at_configs(path) or whence(path)
         raise ConfigError([f"{path}  there is no such file{hint}"]) from None
     except OSError as error:
-        raise ConfigError([f"{path}  the file cannot be read: {error.strerror}"]) from None
+        cause = f"the file cannot be read: {error.strerror}"
+        if os.path.isdir(path):
+            cause = f"the folder has no {CONFIG_FILE}"
+        raise ConfigError([f"{path}  {cause}"]) from None
     source = parse(text, path, budget)
     data = {} if source.data is None else source.data
     if not isinstance(data, dict):
@@ -175,7 +178,7 @@ def read_with_bases(path: str, trail: tuple[str, ...] = (), budget: Budget | Non
     own.imports = take_imports(own, os.path.dirname(path))
     place_paths(own)
     for base in _texts(own.pop(BASE, None), f"{where}  {BASE}", "a path or a list of paths"):
-        target = _found(os.path.normpath(os.path.join(os.path.dirname(path), base)), base)
+        target = find_config(os.path.normpath(os.path.join(os.path.dirname(path), base)), base)
         chain = (*trail, path)
         if os.path.realpath(target) in [os.path.realpath(seen) for seen in chain]:
             circle = " -> ".join((*chain, target))
@@ -192,11 +195,6 @@ def read_with_bases(path: str, trail: tuple[str, ...] = (), budget: Budget | Non
     merged.path = path
     merge(merged, own)
     return merged
-
-
-def _found(path: str, name: str) -> str:
-    """The path; where there is no such file, the path of the built-in config `name`."""
-    return path if os.path.isfile(path) else built_in(name) or path
 
 
 def take_imports(config: Config, folder: str = "") -> list[Import]:

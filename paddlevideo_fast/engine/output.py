@@ -419,10 +419,10 @@ def newest_run(base: str | Path) -> Path | None:
 
     None where none of them holds weights.
     """
-    base = as_path(str(base).rstrip("/"))
-    numbered = re.compile(re.escape(base.name) + r"_\d+")
-    beside = base.parent.iterdir() if base.parent.is_dir() else ()
-    runs = [base, *(path for path in beside if numbered.fullmatch(path.name) and path.is_dir())]
+    folder = as_path(str(base).rstrip("/"))
+    numbered = re.compile(re.escape(folder.name) + r"_\d+")
+    beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
+    runs = [folder, *(path for path in beside if numbered.fullmatch(path.name) and path.is_dir())]
     saved = [(max(path.stat().st_mtime_ns for path in found), run) for run in runs if (found := _saved(run))]
     return max(saved)[1] if saved else None
 

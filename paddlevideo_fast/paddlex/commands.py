@@ -23,10 +23,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    return run_command(_main, argv, logs=True)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     args = train.build_parser().parse_args(argv)
-    if not is_paddlex_config(args.config):
-        return COMMANDS["train"].run(args)
-    return run_command(_train_or_test, args, tell=setup_logging(rank=rank()).error)
+    return _train_or_test(args) if is_paddlex_config(args.config) else train.run(args)
 
 
 def export(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +42,7 @@ def export(argv: Sequence[str] | None = None) -> int:
     finder = argparse.ArgumentParser(add_help=False)
     finder.add_argument("-c", "--config", default="")
     if not is_paddlex_config(finder.parse_known_args(argv)[0].config):
-        return COMMANDS["export"].start(argv)
+        return COMMANDS["export"]._replace(parser="build_script_parser").start(argv)
     parser = argparse.ArgumentParser(description="Exports a config of PaddleX as a folder that it runs.")
     parser.add_argument("-c", "--config", required=True, help="YAML file of PaddleX")
     parser.add_argument("--override", action="append", default=[], help="sets a key of it, KEY=VALUE")
@@ -50,7 +52,7 @@ def export(argv: Sequence[str] | None = None) -> int:
 
 
 def _train_or_test(args: argparse.Namespace) -> int:
-    overrides = args.override + train.flags_as_overrides(args)
+    overrides, _ = train.overrides_of(args)
     _prepare(args.config, overrides)
     with quiet_import():
         from paddlevideo_fast import assembly

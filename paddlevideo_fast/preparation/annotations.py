@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import shown
 from paddlevideo_fast.loader.tables import Row, json_line
-from paddlevideo_fast.preparation.flags import ToolParser
+from paddlevideo_fast.preparation.flags import tool_parser
 from paddlevideo_fast.preparation.public_datasets import read_json, read_text, ssv2_classes, ssv2_rows
 from paddlevideo_fast.preparation.run import Provenance, ToolError, crc32_of, write_lines
 
@@ -66,26 +67,27 @@ def convert(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def convert_parser() -> ToolParser:
+def convert_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data convert`."""
-    parser = ToolParser("data convert", convert.__doc__)
-    parser.add("--from", choices=tuple(_READERS), help="whose annotations")
-    parser.add("--list", help="the annotations")
-    parser.add("--output", metavar="FILE", help="the new list, a .jsonl")
-    parser.add("--path", help="path of a video, with {id} for its name (default: as it is downloaded)")
-    parser.add("--subset", help="with activitynet: part to take, such as training (default: all)")
-    label = {"choices": _EPIC_LABELS, "default": "verb_class"}
-    parser.add("--label", help="with epic: what to learn (default verb_class)", **label)
-    parser.add(
+    parser = tool_parser("data convert", convert.__doc__)
+    parser.add_argument("--from", required=True, choices=tuple(_READERS), help="whose annotations")
+    parser.add_argument("--list", required=True, help="the annotations")
+    parser.add_argument("--output", required=True, metavar="FILE", help="the new list, a .jsonl")
+    parser.add_argument(
+        "--path", help="path of a video, with {id} for its name (default: as it is downloaded)"
+    )
+    parser.add_argument("--subset", help="with activitynet: part to take, such as training (default: all)")
+    text = "with epic: what to learn (default verb_class)"
+    parser.add_argument("--label", choices=_EPIC_LABELS, default="verb_class", help=text)
+    parser.add_argument(
         "--labels", type=Path, metavar="FILE", help="with something: labels.json, the order of classes"
     )
-    parser.add("--kind")
+    parser.add_argument("--kind")
     return parser
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    given = {"from": "whose annotations", "list": "the annotations", "output": "the new list"}
-    args = convert_parser().parse(argv, **given)
+    args = convert_parser().parse_args(argv)
     args.origin = getattr(args, "from")
     if args.output.suffix != ".jsonl":
         raise ToolError(f"--output {args.output}: name it .jsonl")

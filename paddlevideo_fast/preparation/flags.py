@@ -1,18 +1,14 @@
-"""The flags of the data tools: one vocabulary. Each flag may be written with - in place of _."""
+"""The flags of the data tools: one vocabulary."""
 
 import argparse
-import copy
-import inspect
-import re
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
+from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_CODES
 from paddlevideo_fast.io.files import UrlPath, as_path
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.preparation.executor import LOCAL
-from paddlevideo_fast.preparation.run import ToolError
 from paddlevideo_fast.preparation.work import Share
 
 _KINDS = {
@@ -23,21 +19,11 @@ _KINDS = {
 }  # PaddleVideo's, too
 
 
-def number(least: int, most: int | None = None, even: bool = False) -> Callable[[str], int]:
-    """An argparse type: a whole number from `least` to `most`."""
-    wanted = f"{least} or more" if most is None else f"{least} to {most}"
-    wanted = f"an even number, {wanted}" if even else wanted
-
-    def convert(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text}; must be a whole number") from None
-        if value < least or (most is not None and value > most) or (even and value % 2):
-            raise argparse.ArgumentTypeError(f"{text}; must be {wanted}")
-        return value
-
-    return convert
+def _folder(text: str) -> Any:
+    path = as_path(text)
+    if not isinstance(path, UrlPath) and not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: no such folder")
+    return path
 
 
 def _scheduler(text: str) -> str:
@@ -64,7 +50,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "video: lines `path label` (default); frames: lines `folder num_frames label`",
     },
     "--data_prefix": {
-        "type": as_path,
+        "type": _folder,
         "metavar": "FOLDER",
         "help": "folder that relative paths of the list start from (default: the working folder)",
     },
@@ -74,14 +60,14 @@ _SHARED: dict[str, dict[str, Any]] = {
         f"with --kind frames, format of the names of images (default {DEFAULT_SUFFIX})",
     },
     "--output": {"type": as_path, "metavar": "FOLDER"},
-    "--quality": {"type": number(1, 100), "help": "JPEG quality, 1 to 100 (default %(default)s)"},
+    "--quality": {"type": count(1, 100), "help": "JPEG quality, 1 to 100 (default %(default)s)"},
     "--backend": {
         "choices": ("pyav", "cv2", "decord"),
         "default": "pyav",
         "help": "decoder (default %(default)s)",
     },
     "--workers": {
-        "type": number(0),
+        "type": count(0),
         "default": num_cores(),
         "help": "processes (default: all CPUs); 0 and 1 do all work in this process",
     },
@@ -102,7 +88,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "help": "do no task: put together what all --shard jobs have done",
     },
     "--margin": {
-        "type": number(0),
+        "type": count(0),
         "default": 0,
         "help": "frames to store on both sides of a span, for clips that reach over it (default 0)",
     },
@@ -111,96 +97,35 @@ _SHARED: dict[str, dict[str, Any]] = {
         "metavar": "FILE",
         "help": "class names in the order of their labels, for a list that has names",
     },
-    "--estimate": {"type": number(1), "nargs": "?", "metavar": "VIDEOS"},
+    "--estimate": {"type": count(1), "nargs": "?", "metavar": "VIDEOS"},
     "--overwrite": {"action": "store_true"},
     "--shuffle": {"action": "store_true", "help": "shuffle the lines, in the same way in each run"},
-    "--seed": {"type": number(0), "default": 0},
+    "--seed": {"type": count(0), "default": 0},
 }
 
 
-def add_place(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that say where, and which share of, the work of a command is done."""
-    for name in ("--scheduler", "--shard", "--merge"):
-        parser.add_argument(name, **_SHARED[name])
-
-
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """Shows each flag with _ alone."""
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        shown = copy.copy(action)
-        shown.option_strings = [name for name in action.option_strings if "-" not in name[2:]]
-        return super()._format_action_invocation(shown)
-
-
-class ToolParser(argparse.ArgumentParser):
-    """Parses the command line of a data tool; what is wrong with it is a `ToolError`.
+def tool_parser(name: str, description: str | None) -> CommandParser:
+    """The parser of a data tool, which knows the flags above by their names.
 
     Args:
         name: of the command, such as "data list".
         description: what it does.
     """
+    return CommandParser(name, description, vocabulary=_SHARED, epilog=EXIT_CODES)
 
-    def __init__(self, name: str, description: str | None) -> None:
-        super().__init__(
-            prog=f"paddlevideo-fast {name}",
-            description=inspect.cleandoc(description or ""),
-            formatter_class=_Help,
-            epilog=EXIT_CODES,
-        )
-        self._unflagged: dict[str, str] = {}  # name of a positional argument → name of its flag
 
-    def add(self, *names: str, positional: Any = "", **options: Any) -> None:
-        """Adds a flag.
+def share(parser: CommandParser, *names: str) -> None:
+    """Adds flags as the vocabulary has them."""
+    for name in names:
+        parser.add_argument(name, **_SHARED[name])
 
-        Args:
-            names: its name, and names that PaddleVideo's scripts have for it; a flag of the shared vocabulary
-                needs no options.
-            positional: the name of the argument without a flag that PaddleVideo's script has for it.
-            options: as of `add_argument`.
-        """
-        options = {**_SHARED.get(names[0], {}), **options}
-        hyphened = [f"--{name[2:].replace('_', '-')}" for name in names if "_" in name]
-        self.add_argument(*names, *hyphened, dest=names[0][2:], **options)
-        if positional:
-            self._unflagged[positional] = names[0][2:]
-            self.add_argument(positional, nargs="?", type=options["type"], help=f"the same as {names[0]}")
 
-    def share(self, *names: str) -> None:
-        """Adds flags as the shared vocabulary has them."""
-        for name in names:
-            self.add(name)
+def add_place(parser: CommandParser) -> None:
+    """Adds the flags that say where, and which share of, the work of a command is done."""
+    share(parser, "--scheduler", "--shard", "--merge")
 
-    def add_work(self, *aliases: str) -> None:
-        """Adds the flags that `Work.of` reads; `aliases` are other names of --workers."""
-        self.add("--workers", *aliases, default=None)
-        add_place(self)
 
-    def parse(self, argv: Sequence[str] | None, **required: str) -> argparse.Namespace:
-        """The command line.
-
-        Args:
-            argv: its words; None: those of this process.
-            required: flags that must be given, and what they are.
-
-        Raises:
-            ToolError: a flag is unknown, missing or has a wrong value.
-        """
-        args = self.parse_intermixed_args(argv)
-        for positional, name in self._unflagged.items():
-            if getattr(args, positional) is not None:
-                setattr(args, name, getattr(args, positional))
-        self.require(args, **required)
-        prefix = getattr(args, "data_prefix", None)
-        if prefix and not isinstance(prefix, UrlPath) and not prefix.is_dir():
-            raise ToolError(f"--data_prefix {prefix}: no such folder")
-        return args
-
-    def require(self, args: argparse.Namespace, **required: str) -> None:
-        """Raises `ToolError` where one of these flags is missing; the value says what it is."""
-        for name, what in required.items():
-            if getattr(args, name) is None:
-                raise ToolError(f"--{name} is missing: {what}")
-
-    def error(self, message: str) -> NoReturn:
-        raise ToolError(re.sub(r"^argument (--\w+)[^:]*", r"\1", message))  # the flag's first name alone
+def add_work(parser: CommandParser, *aliases: str) -> None:
+    """Adds the flags that `Work.of` reads; `aliases` are other names of --workers."""
+    parser.add_argument("--workers", *aliases, default=None)
+    add_place(parser)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
+from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import UrlPath, as_path, temp_path
@@ -21,7 +22,7 @@ from paddlevideo_fast.io.stores import put
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.preparation.clips import find_clips
 from paddlevideo_fast.preparation.executor import located
-from paddlevideo_fast.preparation.flags import ToolParser, number
+from paddlevideo_fast.preparation.flags import add_work, share, tool_parser
 from paddlevideo_fast.preparation.run import Provenance, ToolError, earlier_run, stop_if_disk_fails
 from paddlevideo_fast.preparation.spans import Part, Stored, StoredList, is_listable, open_part
 from paddlevideo_fast.preparation.work import Work
@@ -206,42 +207,44 @@ def extract(argv: Sequence[str] | None = None) -> int:
             return listed.report(stored, args.output / "failures.txt")
 
 
-def extract_parser() -> ToolParser:
+def extract_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data extract`."""
-    parser = ToolParser("data extract", extract.__doc__)
-    parser.add("--root", positional="SRC_DIR", help="folder with the videos")
-    parser.add("--list", help="annotation list of the videos, in place of --root")
-    parser.add("--data_prefix")
-    parser.add("--suffix", help="with --list: ending to add to paths that lack it, such as .avi")
-    parser.share("--margin", "--classes")
-    parser.add("--output", positional="OUT_DIR", help="folder for the frames")
-    parser.add(
+    parser = tool_parser("data extract", extract.__doc__)
+    parser.add_argument("--root", positional="SRC_DIR", help="folder with the videos")
+    parser.add_argument("--list", help="annotation list of the videos, in place of --root")
+    parser.add_argument("--data_prefix")
+    parser.add_argument("--suffix", help="with --list: ending to add to paths that lack it, such as .avi")
+    share(parser, "--margin", "--classes")
+    parser.add_argument("--output", positional="OUT_DIR", help="folder for the frames")
+    parser.add_argument(
         "--level", type=int, choices=(1, 2), default=2, help="1: ROOT/video; 2: ROOT/class/video (default)"
     )
-    parser.add_work("--num_worker")
-    parser.add("--ext", default="", help="ending of the videos, such as avi (default: all known)")
-    parser.add("--out_format", choices=("jpg", "png"), default="jpg", help="format of the images")
-    parser.add("--quality", default=95)
-    parser.add(
-        "--short_side", "--new_short", type=number(0), default=0, help="resize: length of the short side"
+    add_work(parser, "--num_worker")
+    parser.add_argument("--ext", default="", help="ending of the videos, such as avi (default: all known)")
+    parser.add_argument("--out_format", choices=("jpg", "png"), default="jpg", help="format of the images")
+    parser.add_argument("--quality", default=95)
+    parser.add_argument(
+        "--short_side", "--new_short", type=count(0), default=0, help="resize: length of the short side"
     )
-    parser.add("--new_width", type=number(0), default=0, help="resize: width, with --new_height")
-    parser.add("--new_height", type=number(0), default=0, help="resize: height, with --new_width")
-    parser.add("--backend")
-    parser.add("--overwrite", help="extract again what is there already")
-    parser.add("--task", choices=("rgb", "flow", "both"), default="rgb", help="only rgb is supported")
-    parser.add("--num_gpu", type=int, help="no effect")
-    parser.add("--use_opencv", action="store_true", help="no effect")
-    parser.add("--resume", action="store_true", help="no effect: always on")
+    parser.add_argument("--new_width", type=count(0), default=0, help="resize: width, with --new_height")
+    parser.add_argument("--new_height", type=count(0), default=0, help="resize: height, with --new_width")
+    parser.add_argument("--backend")
+    parser.add_argument("--overwrite", help="extract again what is there already")
+    parser.add_argument(
+        "--task", choices=("rgb", "flow", "both"), default="rgb", help="only rgb is supported"
+    )
+    parser.add_argument("--num_gpu", type=int, help="no effect")
+    parser.add_argument("--use_opencv", action="store_true", help="no effect")
+    parser.add_argument("--resume", action="store_true", help="no effect: always on")
     return parser
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = extract_parser()
-    args = parser.parse(argv)
+    args = parser.parse_args(argv)
     if not args.list:
-        parser.require(args, root="the folder with the videos")
-    parser.require(args, output="the folder for the frames")
+        parser.require(args, "root")
+    parser.require(args, "output")
     if args.root and args.list:
         raise ToolError("give either --root, a folder with videos, or --list, an annotation list of them")
     if args.ext in ("jpg", "png"):  # PaddleVideo's name of the format

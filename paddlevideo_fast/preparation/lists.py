@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.decode import Span, VideoReader, open_frames, open_video
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError
@@ -28,7 +29,7 @@ from paddlevideo_fast.loader.tables import Row
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation.clips import Clip, find_clips
 from paddlevideo_fast.preparation.executor import located
-from paddlevideo_fast.preparation.flags import ToolParser
+from paddlevideo_fast.preparation.flags import add_work, share, tool_parser
 from paddlevideo_fast.preparation.init_dataset import split
 from paddlevideo_fast.preparation.run import (
     Provenance,
@@ -66,18 +67,22 @@ def write_list(file: Path, clips: Iterable[tuple[Clip, int]], root: Path | None)
 # --- from class folders: `paddlevideo-fast data list`
 
 
-def build_parser() -> ToolParser:
+def build_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data list`."""
-    parser = ToolParser("data list", build.__doc__)
-    parser.add("--root", positional="ROOT", help="folder with a folder for each class")
-    parser.add("--kind", "--format", default="frames", help="what is listed (default frames)")
-    parser.add("--rgb_prefix", default="img_", help="how frame files begin (default img_)")
-    parser.add("--output", "--out_list_path", default=Path(), help="folder for the lists")
-    parser.add("--classes", help="class names in the order of their labels")
-    parser.add("--valid_share", type=float, default=0.2, help="share for validation (default 0.2)")
-    parser.add("--relative", action="store_true", help="paths relative to --root instead of absolute ones")
-    parser.add("--shuffle", help="shuffle the lines")
-    parser.add("--seed", help="decides the split and the shuffling (default 0)")
+    parser = tool_parser("data list", build.__doc__)
+    parser.add_argument(
+        "--root", positional="ROOT", required=True, help="folder with a folder for each class"
+    )
+    parser.add_argument("--kind", "--format", default="frames", help="what is listed (default frames)")
+    parser.add_argument("--rgb_prefix", default="img_", help="how frame files begin (default img_)")
+    parser.add_argument("--output", "--out_list_path", default=Path(), help="folder for the lists")
+    parser.add_argument("--classes", help="class names in the order of their labels")
+    parser.add_argument("--valid_share", type=float, default=0.2, help="share for validation (default 0.2)")
+    parser.add_argument(
+        "--relative", action="store_true", help="paths relative to --root instead of absolute ones"
+    )
+    parser.add_argument("--shuffle", help="shuffle the lines")
+    parser.add_argument("--seed", help="decides the split and the shuffling (default 0)")
     return parser
 
 
@@ -93,7 +98,7 @@ def build(argv: Sequence[str] | None = None) -> int:
     Example:
         paddlevideo-fast data list --root videos --kind video --valid_share 0.2 --shuffle
     """
-    args = build_parser().parse(argv, root="folder with a folder for each class")
+    args = build_parser().parse_args(argv)
     if not 0 <= args.valid_share < 1:
         raise ToolError(f"--valid_share: {args.valid_share}; must be from 0 to below 1")
     classes = _clips_by_class(args.root, args.kind, args.rgb_prefix)
@@ -206,16 +211,16 @@ def _fault_of(reader: VideoReader, span: Span | None) -> str | None:
     return None
 
 
-def check_parser() -> ToolParser:
+def check_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data check`."""
-    parser = ToolParser("data check", check.__doc__)
-    parser.add("--list", help="annotation list to check")
-    parser.add("--root", help="folder to check with its sub-folders, in place of a list")
-    parser.share("--data_prefix", "--kind", "--suffix", "--backend", "--classes")
-    parser.add_work()
+    parser = tool_parser("data check", check.__doc__)
+    parser.add_argument("--list", help="annotation list to check")
+    parser.add_argument("--root", help="folder to check with its sub-folders, in place of a list")
+    share(parser, "--data_prefix", "--kind", "--suffix", "--backend", "--classes")
+    add_work(parser)
     other = "a list that must share no file and no group with it"
-    parser.add("--against", type=as_path, metavar="FILE", help=other)
-    parser.add("--output", metavar="FILE", help="where to write the list of the intact ones")
+    parser.add_argument("--against", type=as_path, metavar="FILE", help=other)
+    parser.add_argument("--output", metavar="FILE", help="where to write the list of the intact ones")
     return parser
 
 
@@ -232,7 +237,7 @@ def check(argv: Sequence[str] | None = None) -> int:
         paddlevideo-fast data check --list data/k400/train.list --data_prefix data/k400 --output clean.list
         paddlevideo-fast data check --root data/k400/videos --workers 8
     """
-    args = check_parser().parse(argv)
+    args = check_parser().parse_args(argv)
     source = args.root or args.list
     if source is None or (args.root and args.list):
         raise ToolError("give --list, an annotation list, or --root, a folder")

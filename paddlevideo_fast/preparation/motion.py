@@ -26,12 +26,13 @@ import av
 import cv2
 import numpy as np
 
+from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.io.files import atomic_write, sweep
 from paddlevideo_fast.io.locks import LOCK, only_writer
 from paddlevideo_fast.loader.tables import Row
 from paddlevideo_fast.preparation.encoding import write_h264
 from paddlevideo_fast.preparation.executor import Engine, run_all
-from paddlevideo_fast.preparation.flags import ToolParser, number
+from paddlevideo_fast.preparation.flags import tool_parser
 from paddlevideo_fast.preparation.run import Provenance, ToolError, earlier_run, lines_of, write_lines
 
 # class → (part of the state, direction). y points down, so a rising angle turns to the right.
@@ -190,27 +191,33 @@ def _list_names(num_motions: int) -> list[str]:
     return [f"{split}.{'list' if num_motions == 1 else 'jsonl'}" for split in _SPLITS]
 
 
-def make_parser() -> ToolParser:
+def make_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data motion`."""
-    parser = ToolParser("data motion", make.__doc__)
-    parser.add("--output", default=Path("data/motion"), help="folder to write to (default data/motion)")
-    parser.add("--train", type=number(1), default=10000, help="number of training clips (default 10000)")
-    parser.add("--valid", type=number(0), default=400, help="number of validation clips (default 400)")
+    parser = tool_parser("data motion", make.__doc__)
+    parser.add_argument(
+        "--output", default=Path("data/motion"), help="folder to write to (default data/motion)"
+    )
+    parser.add_argument(
+        "--train", type=count(1), default=10000, help="number of training clips (default 10000)"
+    )
+    parser.add_argument(
+        "--valid", type=count(0), default=400, help="number of validation clips (default 400)"
+    )
     text = "width and height in pixels, even (default 64)"
-    parser.add("--size", type=number(16, even=True), default=64, help=text)
-    parser.add("--frames", type=number(2), default=24, help="frames a clip (default 24)")
+    parser.add_argument("--size", type=count(16, even=True), default=64, help=text)
+    parser.add_argument("--frames", type=count(2), default=24, help="frames a clip (default 24)")
     text = "class names joined by commas; their order is the order of the labels"
-    parser.add("--classes", type=str, default=",".join(CLASSES), help=text)
+    parser.add_argument("--classes", type=str, default=",".join(CLASSES), help=text)
     text = "motions that a clip shows at once; with 2 it has two labels (default 1)"
-    parser.add("--motions", type=int, choices=(1, 2), default=1, help=text)
-    parser.add("--seed", help="what all randomness comes from (default 0)")
-    parser.add("--workers")
+    parser.add_argument("--motions", type=int, choices=(1, 2), default=1, help=text)
+    parser.add_argument("--seed", help="what all randomness comes from (default 0)")
+    parser.add_argument("--workers")
     return parser
 
 
 def _parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, dict[str, Any]]:
     """The command line, and the options that decide the content, as provenance.json keeps them."""
-    args = make_parser().parse(argv)
+    args = make_parser().parse_args(argv)
     classes = [name.strip() for name in args.classes.split(",") if name.strip()]
     unknown = sorted(set(classes) - set(CLASSES))
     if unknown:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.decode import (
     FrameFolderReader,
     PackedShard,
@@ -29,7 +30,7 @@ from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.tables import is_table
 from paddlevideo_fast.preparation.executor import Engine, Site, located, run_all
-from paddlevideo_fast.preparation.flags import ToolParser, number
+from paddlevideo_fast.preparation.flags import add_work, share, tool_parser
 from paddlevideo_fast.preparation.frames import encode_image, stored_size
 from paddlevideo_fast.preparation.lists import read_records
 from paddlevideo_fast.preparation.run import (
@@ -192,31 +193,31 @@ def pack(argv: Sequence[str] | None = None) -> int:
             return _report(args.output, packed)
 
 
-def pack_parser() -> ToolParser:
+def pack_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data pack`."""
-    parser = ToolParser("data pack", pack.__doc__)
-    parser.share("--list", "--kind", "--data_prefix", "--suffix", "--margin", "--classes")
-    parser.add("--output", help="folder of the shards, one for each list")
+    parser = tool_parser("data pack", pack.__doc__)
+    share(parser, "--list", "--kind", "--data_prefix", "--suffix", "--margin", "--classes")
+    parser.add_argument("--output", help="folder of the shards, one for each list")
     size = "longest short side of a stored frame in pixels (default 256); 0: as the source"
-    parser.add("--short_side", type=number(0), default=256, help=size)
-    parser.add("--quality", default=90)
-    parser.add("--shard_size", type=number(1), default=256, help="videos in a shard (default 256)")
-    parser.add_work()
-    parser.add("--overwrite", help="pack again what is there already")
+    parser.add_argument("--short_side", type=count(0), default=256, help=size)
+    parser.add_argument("--quality", default=90)
+    parser.add_argument("--shard_size", type=count(1), default=256, help="videos in a shard (default 256)")
+    add_work(parser)
+    parser.add_argument("--overwrite", help="pack again what is there already")
     text = "write nothing: say what all would take, from this many (default 20)"
-    parser.add("--estimate", const=20, help=text)
+    parser.add_argument("--estimate", const=20, help=text)
     text = "write nothing: check every frame of these shards"
-    parser.add("--verify", type=as_path, metavar="FOLDER", help=text)
+    parser.add_argument("--verify", type=as_path, metavar="FOLDER", help=text)
     return parser
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = pack_parser()
-    args = parser.parse(argv)
+    args = parser.parse_args(argv)
     if args.verify is None:
-        parser.require(args, list="the annotation list of the videos")
+        parser.require(args, "list")
         if args.estimate is None:
-            parser.require(args, output="the folder for the shards")
+            parser.require(args, "output")
     return args
 
 

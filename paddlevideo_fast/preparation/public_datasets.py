@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.preparation.clips import Clip, by_name, find_clips
-from paddlevideo_fast.preparation.flags import ToolParser
+from paddlevideo_fast.preparation.flags import tool_parser
 from paddlevideo_fast.preparation.lists import write_list
 from paddlevideo_fast.preparation.run import (
     Provenance,
@@ -295,19 +296,23 @@ def ssv2_rows(file: Path) -> list[_Row]:
 # --- what the sets share
 
 
-def _parser(tool: Callable[..., int]) -> ToolParser:
+def _parser(tool: Callable[..., int]) -> CommandParser:
     """The parser of the set that `tool` writes the lists of; its files lie in data/NAME by default."""
     data = f"data/{tool.__name__}"
-    parser = ToolParser(f"data {tool.__name__}", tool.__doc__)
-    parser.add("--root", help=f"folder of the clips (default {data}/videos, or {data}/rawframes for frames)")
-    parser.add("--kind", help="video: list videos (default); frames: list folders of frames")
+    parser = tool_parser(f"data {tool.__name__}", tool.__doc__)
+    parser.add_argument(
+        "--root", help=f"folder of the clips (default {data}/videos, or {data}/rawframes for frames)"
+    )
+    parser.add_argument("--kind", help="video: list videos (default); frames: list folders of frames")
     text = f"folder of their files (default {data}/annotations)"
-    parser.add("--annotations", help=text, type=Path, default=Path(data, "annotations"), metavar="FOLDER")
-    parser.add("--output", default=Path(data), help=f"folder for the lists (default {data})")
-    parser.add("--shuffle")
+    parser.add_argument(
+        "--annotations", help=text, type=Path, default=Path(data, "annotations"), metavar="FOLDER"
+    )
+    parser.add_argument("--output", default=Path(data), help=f"folder for the lists (default {data})")
+    parser.add_argument("--shuffle")
     if tool is ucf101:
         some = (1, 2, 3)
-        parser.add(
+        parser.add_argument(
             "--split", help="which splits (default all)", type=int, nargs="+", choices=some, default=some
         )
     return parser
@@ -318,7 +323,7 @@ k400_parser, ucf101_parser, ssv2_parser = (partial(_parser, tool) for tool in (k
 
 def _parse(tool: Callable[..., int], argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line of a set."""
-    args = _parser(tool).parse(argv)
+    args = _parser(tool).parse_args(argv)
     args.tool = tool.__name__
     args.root = args.root or Path("data", args.tool, "rawframes" if args.kind == "frames" else "videos")
     return args

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 import av
 
+from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.preparation.encoding import PRESETS, PrepareError, Settings, prepare
 from paddlevideo_fast.preparation.executor import Engine, located, run_all
-from paddlevideo_fast.preparation.flags import ToolParser, number
+from paddlevideo_fast.preparation.flags import add_work, share, tool_parser
 from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
@@ -179,23 +180,24 @@ def prepare_list(argv: Sequence[str] | None = None) -> int:
         return listed.report(stored, args.output / f"{args.list.stem}.failures.txt")
 
 
-def prepare_list_parser() -> ToolParser:
+def prepare_list_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data prepare`."""
-    parser = ToolParser("data prepare", prepare_list.__doc__)
-    parser.share("--list", "--data_prefix", "--margin", "--classes")
-    parser.add("--suffix", help="ending to add to paths that lack it, such as .avi")
-    parser.add("--output", help="folder for the prepared videos and the new list")
-    parser.add("--preset", default="sparse", help=f"{', '.join(PRESETS)} (default sparse)")
-    parser.add("--short_side", type=number(16, even=True), default=256, help="pixels, even (default 256)")
-    parser.add_work()
-    parser.add("--estimate", const=8, help="only try so many (default 8)")
+    parser = tool_parser("data prepare", prepare_list.__doc__)
+    parser.add_argument("--list", required=True)
+    share(parser, "--data_prefix", "--margin", "--classes")
+    parser.add_argument("--suffix", help="ending to add to paths that lack it, such as .avi")
+    parser.add_argument("--output", required=True, help="folder for the prepared videos and the new list")
+    parser.add_argument("--preset", default="sparse", help=f"{', '.join(PRESETS)} (default sparse)")
+    parser.add_argument(
+        "--short_side", type=count(16, even=True), default=256, help="pixels, even (default 256)"
+    )
+    add_work(parser)
+    parser.add_argument("--estimate", const=8, help="only try so many (default 8)")
     return parser
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    args = prepare_list_parser().parse(
-        argv, list="the annotation list", output="the folder for the prepared videos"
-    )
+    args = prepare_list_parser().parse_args(argv)
     if args.preset not in PRESETS:
         hint = did_you_mean(args.preset, tuple(PRESETS))
         raise ToolError(f"--preset {args.preset}: unknown{hint}; known are {', '.join(PRESETS)}")

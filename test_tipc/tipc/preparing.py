@@ -8,6 +8,7 @@ from pathlib import Path
 
 from paddlevideo_fast.cli import build_parser, quiet_import
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.errors import UsageError
 from test_tipc.tipc import commands
 from test_tipc.tipc.pipeline import OUTPUT, branches, train
 from test_tipc.tipc.running import Session
@@ -62,7 +63,7 @@ def _lists(line: Line, words: list[str], splits: tuple[str, ...]) -> Iterator[tu
         return
     try:
         args = build_parser().parse_args(words[1:])
-    except SystemExit:
+    except UsageError:
         raise TipcError(
             f"{line.place}: {_MAIN} does not take these arguments: {' '.join(words[1:])}"
         ) from None

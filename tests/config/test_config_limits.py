@@ -88,7 +88,7 @@ def test_what_is_no_file_that_ends(tmp_path, monkeypatch):
     assert problems_of("sparse") == ["sparse  the file cannot be read: it is larger than 1,048,576 bytes"]
     assert read_with_bases("longest.yaml") == {"epochs": 1}
     assert problems_of("line") == ["line  a config has at most 262,144 characters"]
-    assert problems_of(".") == [".  the file cannot be read: Is a directory"]
+    assert problems_of(".") == [".  the folder has no config.yaml"]
     assert problems_of("a\0b") == ["a\0b  the file cannot be read: its name holds a NUL character"]
 
 

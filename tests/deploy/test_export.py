@@ -169,7 +169,7 @@ def test_damaged_and_mixed_files_are_refused(trained, tmp_path):
 
 
 def test_the_command(trained, tmp_path, run):
-    words = ["export", "-c", "tsm_motion", "-p", trained("tsm").weights, "-o", tmp_path / "out"]
+    words = ["export", "-c", "tsm_motion", "-w", trained("tsm").weights, "--output", tmp_path / "out"]
     code, out, _ = run(*words, "--save_name", "net", "--override", "seed=1")
     written = out.split()
     assert code == 0

@@ -151,7 +151,7 @@ def exported(trained):
     """A program of the trained network."""
     lists, out = trained
     names = ["--class_names", f"{lists}/classes.txt"]
-    command = ["-c", f"{out}/config.yaml", "-p", f"{out}/tiny_best.pdparams", *names, "-o"]
+    command = ["-c", f"{out}/config.yaml", "-w", f"{out}/tiny_best.pdparams", *names, "--output"]
     assert commands_main(["export", *command, f"{out}/program"]) == 2  # Paddle takes no such path
     assert commands_main(["export", *command, f"{lists}/$p%: #"]) == 0
     return lists / "$p%: #"

@@ -41,7 +41,17 @@ def test_classes_that_have_moved_are_refused(run, out, tiny_config, tmp_path, ca
     old, new = (f"DATASET.class_names={tmp_path / name}.txt" for name in ("old", "new"))
     assert run("-o", "epochs=1", "-o", old) == 0
     weights, beside = out / "tiny_best.pdparams", out / "class_names.txt"
-    export = ["export", "-c", tiny_config, "-p", weights, "-o", tmp_path / "program", "--save_name", "net"]
+    export = [
+        "export",
+        "-c",
+        tiny_config,
+        "-w",
+        weights,
+        "--output",
+        tmp_path / "program",
+        "--save_name",
+        "net",
+    ]
     predict = ["predict", "-i", tmp_path, "--model_file", tmp_path / "program" / "net"]
 
     def commands(names):
@@ -229,13 +239,13 @@ def test_a_full_disk_at_the_start(run, after_run, capfd, monkeypatch):
 
     monkeypatch.setattr(os, "replace", full)
     assert run("-o", "epochs=1", "-o", "resume=auto") == 2
-    assert "cannot be written: No space left on device" in capfd.readouterr().out
+    assert "cannot be written: No space left on device" in capfd.readouterr().err
 
 
 def test_flags_are_keys_of_the_config():
     """A seed of 0 is a seed, and a path is text, also where YAML would read a number or a truth value."""
     given = ["-w", "no", "-p", "batch_range=[1,2]", "--validate", "--amp", "--amp_level", "O2", "--seed", "0"]
-    assert train.flags_as_overrides(train.build_parser().parse_args(["-c", "x.yaml", *given])) == [
+    assert train.overrides_of(train.build_parser().parse_args(["x.yaml", *given]))[0] == [
         'weights="no"',
         'profiler_options="batch_range=[1,2]"',
         "validate=true",

@@ -136,7 +136,7 @@ def test_training_and_what_follows(signed: Signed, tiny_text: str, motion_data: 
     signed.run("test", *words, "-w", weights)
     signed.run("features", *words, "-w", weights, "--output", signed.folder / "features", code=1)
     signed.run("doctor", *words)
-    signed.run("export", "-c", config, "-p", weights, "-o", signed.folder / "program")
+    signed.run("export", "-c", config, "-w", weights, "--output", signed.folder / "program")
     program = signed.folder / "program" / "tiny"
     video = (signed.lists / "valid.list").read_text().split()[0]
     pictures = ["--annotated", signed.folder / "annotated", "--json"]

@@ -283,9 +283,9 @@ def test_wrong_input(name, tmp_path, motion_data, after_run, tiny_config, capfd)
     printed = "".join(capfd.readouterr())
     assert code not in (0, None), printed
     assert "Traceback" not in printed
-    errors = [line for line in printed.splitlines() if " ERROR: " in line]
+    errors = re.findall(r"^\w+Error: .*", printed, re.M)
     assert len(errors) == 1, printed
-    assert re.search(message, printed[printed.index(" ERROR: ") :]), printed
+    assert re.search(message, printed[printed.index(errors[0]) :]), printed
     after = contents(after_run)
     for file, content in before:
         kept = any(file == name and found.startswith(content) for name, found in after)

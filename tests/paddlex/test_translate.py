@@ -9,7 +9,7 @@ import paddle
 import pytest
 import yaml
 
-from paddlevideo_fast.cli.commands import Command
+from paddlevideo_fast.cli import export, train
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import read_class_names
@@ -150,12 +150,13 @@ def test_other_mistakes_are_errors_with_their_line(write, change, message):
 
 def test_configs_of_paddlevideo_go_to_the_usual_commands(monkeypatch, tmp_path):
     started = []
-    monkeypatch.setattr(Command, "run", lambda command, args: started.append(args.config) or 0)
+    for module in (train, export):
+        monkeypatch.setattr(module, "run", lambda args: started.append((args.config, args.weights)))
     config = "configs/quickstart/tsm_motion.yaml"
     assert commands.main(["-c", config]) == 0
     assert commands.export(["-c", config, "-p", "x", "-o", "y"]) == 0
     assert commands.export(["-c", str(tmp_path / "missing.yaml"), "-p", "x"]) == 0
-    assert started == [config, config, str(tmp_path / "missing.yaml")]
+    assert started == [(config, None), (config, "x"), (str(tmp_path / "missing.yaml"), "x")]
     (tmp_path / "odd.yaml").write_text("Global: 3\n")
     assert not is_paddlex_config(tmp_path / "odd.yaml")
 

@@ -12,9 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The scripts of a clone that start the same functions.
 SCRIPTS: dict[str, str] = {
     "train": "tools/main.py",
-    "test": "tools/main.py --test",
     "launch": "tools/launch.py",
-    "export": "tools/export_model.py",
     "predict": "tools/predict.py",
     "convert": "tools/convert_weights.py",
     "doctor": "tools/doctor.py",

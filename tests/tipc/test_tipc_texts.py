@@ -38,8 +38,8 @@ def test_the_tools_take_every_command(path, monkeypatch):
     exports = [branch.trainer.export for branch in branches(text)]
     for line in (*exports, commands.infer_models(text)[0][1]):
         words = commands.export_words(text, line, weights, folder)
-        args = export.build_parser().parse_args(words[1:])
-        assert (words[0], args.pretrained_params, args.output_path) == (
+        args = export.build_script_parser().parse_args(words[1:])
+        assert (words[0], args.weights, args.output) == (
             "tools/export_model.py",
             str(weights),
             "out",

@@ -78,7 +78,9 @@ def test_a_name_tells_all_about_it(capsys):
     assert "train slow_8x8 for it, or convert published weights: paddlevideo-fast zoo slow_8x8" in text
     assert "top-1 92.78, top-5 99.42: Slow-only R50" in text
 
-    assert "paddlevideo-fast convert --from mmaction2 --src slowonly_k400_pretrained" in text
+    assert (
+        "paddlevideo-fast convert slow_ucf101_videos --from mmaction2 --src slowonly_k400_pretrained" in text
+    )
 
 
 def test_all_words_count(capsys):

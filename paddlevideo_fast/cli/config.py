@@ -1,0 +1,83 @@
+"""`paddlevideo-fast config`: shows a config as it is run, or copies one."""
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from paddlevideo_fast.cli.command import add_config_arguments, load_for_run
+from paddlevideo_fast.cli.commands import Command, GroupParser
+from paddlevideo_fast.command_line import PROGRAM, CommandParser
+from paddlevideo_fast.config.builtin import CONFIG_FILE, find_config
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.yaml_source import dump, parse
+from paddlevideo_fast.errors import OutputError
+from paddlevideo_fast.io.files import atomic_write_text, read_text
+
+_NOT_COPIED = ("_BASE_", "imports", "paths")  # keys that mean another file in another folder
+
+
+class _Verb(Command):
+    """A command of the group; its function stands beside its parser, NAME_parser."""
+
+    def run(self, words: Sequence[str] | None) -> int | None:
+        return self.load(self.parser.removesuffix("_parser"))(self.make_parser().parse_args(words))
+
+
+_VERBS: dict[str, Command] = {
+    "show": _Verb(__name__, "print a config with all that it inherits, checked", "show_parser"),
+    "copy": _Verb(__name__, "write a config into a folder of yours, to change it", "copy_parser"),
+}
+
+
+def build_parser() -> GroupParser:
+    """The parser of `paddlevideo-fast config`."""
+    return GroupParser("config", _VERBS, "Shows a config as it is run, or copies one to change it.")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command line and returns its exit code."""
+    return build_parser().start(list(sys.argv[1:] if argv is None else argv))
+
+
+def show_parser() -> CommandParser:
+    """The parser of `paddlevideo-fast config show`."""
+    parser = CommandParser("config show", "Prints a config as YAML: with all that it inherits, and checked.")
+    add_config_arguments(parser)
+    return parser
+
+
+def show(args: argparse.Namespace) -> None:
+    """Prints the config; 2: wrong input, told in one message."""
+    print(dump(dict(load_for_run(args))), end="")
+
+
+def copy_parser() -> CommandParser:
+    """The parser of `paddlevideo-fast config copy`."""
+    text = "Writes a copy of a config, to change it. What the config inherits is written out in the copy."
+    parser = CommandParser("config copy", text)
+    parser.add_argument("config", metavar="CONFIG", help="YAML file, folder, or name of a built-in config")
+    parser.add_argument(
+        "target", metavar="TARGET", nargs="?", default="", help="file or folder (default: the working folder)"
+    )
+    return parser
+
+
+def copy(args: argparse.Namespace) -> None:
+    """Copies; 2: wrong input, or the file is there already."""
+    source = find_config(args.config)
+    config = load_config(source, check=False)
+    path = Path(source)
+    name = f"{path.resolve().parent.name if path.name == CONFIG_FILE else path.stem}.yaml"
+    target = Path(args.target)
+    if not args.target or target.is_dir() or args.target.endswith(os.sep):
+        target = target / name
+    text = read_text(source, os.path.getsize(source))
+    if set(_NOT_COPIED) & set(parse(text, source).data):
+        text = f"# {args.config}, with all that it inherits.\n{dump(dict(config))}"
+    if target.exists():
+        raise OutputError(f"{target}: is there already; give another file, or remove it")
+    atomic_write_text(target, text)
+    print(f"{target}: written. Next:  {PROGRAM} train {shlex.quote(str(target))}")

@@ -1,0 +1,165 @@
+"""What a command line is made of: the parser of all commands, and types of values.
+
+Each flag may be written with - in place of _, and help shows it with _. A wrong command line is a
+`UsageError`.
+"""
+
+import argparse
+import copy
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from paddlevideo_fast.errors import UsageError
+from paddlevideo_fast.registry import did_you_mean
+
+PROGRAM = "paddlevideo-fast"
+Rules = Callable[[argparse.ArgumentParser, argparse.Namespace], None]
+
+
+def count(lowest: int, highest: int | None = None, even: bool = False) -> Callable[[str], int]:
+    """An argparse type: a whole number from `lowest` on, or from `lowest` to `highest`."""
+    wanted = f"from {lowest} on" if highest is None else f"from {lowest} to {highest}"
+
+    def convert(text: str) -> int:
+        value = int(text) if re.fullmatch(r"[0-9]+", text) else -1
+        if not lowest <= value <= (value if highest is None else highest) or (even and value % 2):
+            raise argparse.ArgumentTypeError(f"{text!r} is no {'even' if even else 'whole'} number {wanted}")
+        return value
+
+    return convert
+
+
+def add_options(parser: argparse._ActionsContainer, options: Mapping[str, Mapping[str, Any]]) -> None:
+    """Adds a table of options: from their names, such as `-b --batch_size`, to what `add_argument` takes."""
+    for names, option in options.items():
+        parser.add_argument(*_both_spellings(names.split()), **option)
+
+
+def _both_spellings(names: Sequence[str]) -> list[str]:
+    """The names of a flag with _, then those with - that are others."""
+    with_line = [name[:2] + name[2:].replace("-", "_") for name in names]
+    hyphened = [name[:2] + name[2:].replace("_", "-") for name in names]
+    return list(dict.fromkeys([*with_line, *hyphened]))
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Shows each flag with _ alone."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        shown = copy.copy(action)
+        shown.option_strings = [name for name in action.option_strings if "-" not in name[2:]]
+        return super()._format_action_invocation(shown)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command.
+
+    Args:
+        name: of the command, such as "export".
+        description: the text of its help, lines as they are.
+        rules: gets the parser and each command line; reports flags that do not fit each other by `error`.
+        vocabulary: from the name of a flag to what `add_argument` takes, where a call says nothing else.
+        options: as of `ArgumentParser`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str | None,
+        rules: Rules = lambda parser, args: None,
+        vocabulary: Mapping[str, Mapping[str, Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        self._rules = rules
+        self._vocabulary = vocabulary or {}
+        self._words: dict[str, tuple[argparse.Action, bool]] = {}  # see `positional` of `add_argument`
+        super().__init__(
+            prog=f"{PROGRAM} {name}".rstrip(),
+            description=inspect.cleandoc(description or ""),
+            formatter_class=_Help,
+            **options,
+        )
+
+    def add_argument(self, *names: Any, positional: str = "", **options: Any) -> argparse.Action:
+        """Adds an argument.
+
+        Args:
+            names: of the argument.
+            positional: the name of a word without a flag that may stand for the flag.
+            options: as of `ArgumentParser.add_argument`; a flag of the vocabulary needs none.
+        """
+        if not names[0].startswith("-"):
+            return super().add_argument(*names, **options)
+        options = {**self._vocabulary.get(names[0], {}), **options}
+        if positional:
+            required = options.pop("required", False)
+            known = {key: options[key] for key in ("type", "help") if key in options}
+            super().add_argument(positional, nargs="?", **known)
+            options["help"] = f"the same as {positional}"
+        action = super().add_argument(*_both_spellings(names), **options)
+        if positional:
+            self._words[positional] = action, required
+        return action
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """The command line, after its rules.
+
+        Raises:
+            UsageError: a flag is unknown, missing or has a wrong value, or flags do not fit each other.
+        """
+        found = self.parse_intermixed_args(args, namespace)
+        for word, (action, required) in self._words.items():
+            given = found.__dict__.pop(word)
+            if given is not None and getattr(found, action.dest) is not None:
+                self.error(f"{word}: is given twice, as {given} and by {action.option_strings[0]}")
+            if given is not None:
+                setattr(found, action.dest, given)
+            elif required and getattr(found, action.dest) is None:
+                self.error(f"{word} is missing: {self._help_of(word)}{self._taken(found)}")
+        self._rules(self, found)
+        return found
+
+    def require(self, args: argparse.Namespace, *names: str) -> None:
+        """Checks that flags are given.
+
+        Raises:
+            UsageError: one is missing.
+        """
+        for name in names:
+            if getattr(args, name) is None:
+                words = (word for word, (action, _) in self._words.items() if action.dest == name)
+                shown = next(words, f"--{name}")
+                self.error(f"{shown} is missing: {self._help_of(shown)}")
+
+    def error(self, message: str) -> NoReturn:
+        """Raises a `UsageError`."""
+        message = re.sub(r"^argument ((?:-\w/)?(--\w+)|-\w)[^:]*", lambda at: at[2] or at[1], message)
+        missing = re.fullmatch(r"the following arguments are required: ([^,]+).*", message)
+        if missing:
+            names = missing[1].split("/")
+            name = next((name for name in names if name.startswith("--")), names[0])
+            message = f"{name} is missing: {self._help_of(name)}"
+        unknown = re.match(r"unrecognized arguments: (--\w[\w-]*)", message)
+        if unknown:
+            message += did_you_mean(unknown[1], self._option_string_actions).partition("; known")[0]
+        raise UsageError(f"{message}; {self.prog} --help  shows the flags")
+
+    def _help_of(self, name: str) -> str:
+        actions = (one for one in self._actions if name in (*one.option_strings, one.dest, one.metavar))
+        return next((one.help or "" for one in actions), "")
+
+    def _taken(self, args: argparse.Namespace) -> str:
+        """A clause about a flag that may have taken the missing word as its own."""
+        for action in self._actions:
+            value = getattr(args, action.dest, None)
+            if action.nargs in ("?", "+") and value not in (None, [], action.const):
+                last = value[-1] if isinstance(value, list) else value
+                return f"; {action.option_strings[-1]} took {last} as its own: write the word before it"
+        return ""
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        """An abbreviation of a flag with two spellings means one flag."""
+        found = super()._get_option_tuples(option_string)
+        return list({id(one[0]): one for one in reversed(found)}.values())

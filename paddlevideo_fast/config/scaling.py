@@ -1,0 +1,72 @@
+"""Another number of epochs or another batch size, and what follows from it in a config."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from paddlevideo_fast.config.document import Config
+
+_ENDS = ("max_epoch", "T_max")
+_WARM_UPS = ("warmup_epochs", "warmup_iters")  # Video Swin's `iters` are epochs
+_STEPS = ("steps", "boundaries", "milestones")
+
+
+def stretched(rate: Mapping[str, Any], before: int, epochs: int) -> dict[str, Any]:
+    """The keys of a learning rate that change where a training of `before` epochs gets `epochs`."""
+    share = epochs / before
+    changed: dict[str, Any] = {}
+    for key in _ENDS:
+        if key in rate:
+            changed[key] = epochs if rate[key] == before else round(rate[key] * share, 2)
+    for key in _WARM_UPS:
+        if rate.get(key):
+            changed[key] = round(rate[key] * share, 2)
+    for key in _STEPS:
+        for step in rate.get(key) or ():
+            rising = changed.setdefault(key, [])
+            least = rising[-1] + 1 if rising else 0 if step == 0 else 1
+            rising.append(max(round(step * share), least))
+    return changed
+
+
+def scaled(
+    config: Config, epochs: int | None, batch_size: int | None, num_processes: int = 1
+) -> tuple[list[str], str]:
+    """Overrides that set the epochs and the batch size of a config, and a text that says what follows.
+
+    The curve of the learning rate is stretched with the epochs; `OPTIMIZER.base_batch_size` lets the rate
+    follow the batch size. Keys that an override sets stay as they are.
+
+    Args:
+        config: an unchecked config.
+        epochs: of the training; None: as the config says.
+        batch_size: clips a step and process; None: as the config says.
+        num_processes: of the run.
+    """
+    put: dict[str, Any] = {}
+    notes: list[str] = []
+    optimizer: Any = config.get("OPTIMIZER")
+    optimizer = optimizer if isinstance(optimizer, Mapping) else {}
+    if epochs is not None:
+        before, rate = config.get("epochs"), optimizer.get("learning_rate")
+        put["epochs"] = epochs
+        changed: dict[str, Any] = {}
+        if isinstance(rate, Mapping) and isinstance(before, int) and before > 0:
+            for key, value in stretched(rate, before, epochs).items():
+                if not config.where(("OPTIMIZER", "learning_rate", key)).startswith("-o "):
+                    changed[key] = put[f"OPTIMIZER.learning_rate.{key}"] = value
+        follows = ", ".join(f"{key} {value}" for key, value in changed.items()) or "as it is"
+        notes.append(f"--epochs {epochs}, and {before} in the config; learning rate: {follows}")
+    if batch_size is not None:
+        before = (config.get("DATASET") or {}).get("batch_size", 8)
+        put["DATASET.batch_size"] = batch_size
+        if config.get("DALI_LOADER"):
+            put["DALI_LOADER.batch_size"] = batch_size
+        notes.append(f"--batch_size {batch_size}, and {before} in the config")
+        if config.get("GRADIENT_ACCUMULATION") is None and isinstance(before, int):
+            base = optimizer.get("base_batch_size")
+            if base is None:
+                base = before * num_processes * config.get("accumulate_steps", 1)
+                put["OPTIMIZER.base_batch_size"] = base
+            notes[-1] += f"; the learning rate is for updates of {base} clips and follows their number"
+    return [f"{key}={json.dumps(value)}" for key, value in put.items()], "; ".join(notes)
