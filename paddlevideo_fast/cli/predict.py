@@ -68,7 +68,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "a video, a folder of videos, the URL of either, or live: rtsp://…, /dev/video0, - for the "
         "standard input",
     },
-    "--model_file": {"help": "the same as MODEL; the ending .json, .pdmodel or .onnx may be left out"},
+    "--model_file": {
+        "positional": "MODEL",
+        "help": "output folder of a run, exported folder, program (without its ending, on a CPU the fastest "
+        "form), or weights",
+    },
     "-w --weights": {
         "help": "the same as MODEL, for weights: a .pdparams file, or the output folder of a run"
     },
@@ -163,12 +167,6 @@ _LIVE_OPTIONS: dict[str, dict[str, Any]] = {
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast predict`; PaddleVideo's flags keep their names."""
     parser = CommandParser("predict", __doc__, _rules)
-    parser.add_argument(
-        "model",
-        nargs="?",
-        metavar="MODEL",
-        help="output folder of a run, exported folder, program, or weights",
-    )
     add_options(parser, _OPTIONS)
     add_import_argument(parser)
     add_options(parser.add_argument_group("live input"), _LIVE_OPTIONS)
@@ -198,10 +196,11 @@ def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
             parser.error(f"--live_option: {args.live_option}: expected KEY=VALUE")
     elif args.when_slow or args.live_format or args.live_option:
         parser.error(f"--input_file: {args.input_file} is no live input; leave out the flags of live input")
-    given = [name for name in (args.model, args.model_file, args.weights) if name is not None]
-    if len(given) != 1:
-        parser.error(f"MODEL: {'is given twice' if given else 'is missing: what to predict with'}")
-    args.model = given[0]
+    if (args.model_file is None) == (args.weights is None):
+        parser.error(
+            f"MODEL: {'is missing' if args.weights is None else 'is given twice, also as --weights'}"
+        )
+    args.model = args.model_file if args.weights is None else args.weights
     args.has_weights = args.weights is not None or _has_weights(args.model)
     if args.config is None and not args.has_weights and len(args.override) > len(args.imports):
         parser.error("--override: sets a key of --config, which is missing")

@@ -39,9 +39,9 @@ def program_of_weights(cfg: Config, weights: Path) -> Path:
     program = weights.parent / FOLDER / (cfg["model_name"] if weights.stem == best else weights.stem)
     made_from = _made_from(cfg, weights, class_names)
     if _is_made_from(program, made_from):
-        logger.info("%s: its program is %s", weights, program)
+        logger.info("program: %s, exported before", program)
     else:
-        logger.info("%s: exporting it to %s", weights, program)
+        logger.info("program: exporting to %s", program)
         options = ExportOptions(class_names=class_names, made_from=made_from)
         export_model(cfg, weights, program.parent, program.name, options)
     return program
