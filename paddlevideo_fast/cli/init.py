@@ -25,7 +25,7 @@ import yaml
 
 from paddlevideo_fast.cli.command import quiet_import, say
 from paddlevideo_fast.cli.new_config import CLIPS_OF_TRAINING, NETWORKS, Recipe, config_text, recipe_of
-from paddlevideo_fast.command_line import CommandParser, count
+from paddlevideo_fast.command_line import PROGRAM, CommandParser, count
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.decode import Span, open_video
@@ -155,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
     intact = [probes[key] for key in files if not probes[key].fault]
     for warning in init_dataset.warnings_of(counts, intact, recipe.frames_of_clip, doubles):
         say(f"warning: {warning}")
-    _tell_next(args.output, recipe, numbers["train"], has_gpu)
+    _tell_next(args, recipe, numbers["train"], has_gpu)
     return EXIT_FAILURES if report_failures(left_out, len(files), args.output / "failures.txt") else 0
 
 
@@ -290,8 +290,8 @@ def _tell(
         print(f"note: {remark}")
 
 
-def _tell_next(output: Path, recipe: Recipe, num_train: int, has_gpu: bool) -> None:
-    named = shlex.quote(str(output))
+def _tell_next(args: argparse.Namespace, recipe: Recipe, num_train: int, has_gpu: bool) -> None:
+    named = shlex.quote(str(args.output))
     is_small = num_train < CLIPS_OF_TRAINING
     if recipe.fine_tuning and is_small:
         print(
@@ -305,10 +305,22 @@ def _tell_next(output: Path, recipe: Recipe, num_train: int, has_gpu: bool) -> N
         (f"train {named}", "trains"),
         (f"doctor {named}", "says what limits the training and what would make it faster"),
     ):
-        print(f"next: paddlevideo-fast {words}  # {what}")
+        print(f"next: {PROGRAM} {words}  # {what}")
     if (recipe.pretrained or recipe.fine_tuning) and is_small and not has_gpu:
+        print("or: without a GPU it is quicker to train the head alone, on features of trained weights")
+        output = args.output
+        if not recipe.pretrained:
+            output = output.with_name(f"{output.resolve().name}_head")
+            print(f"next: {_again(args, output, recipe.fine_tuning)}")
         features = shlex.quote(str(output / "features"))
-        first = "" if recipe.pretrained else f" (with --recipe {recipe.fine_tuning} and another --output)"
-        print(f"or: without a GPU it is quicker to train the head alone, on features computed once{first}")
-        print(f"next: paddlevideo-fast features {named} --output {features}")
-        print(f"next: paddlevideo-fast train {named} -o features={features}")
+        print(f"next: {PROGRAM} features {shlex.quote(str(output))} --output {features}")
+        print(f"next: {PROGRAM} train {shlex.quote(str(output))} -o features={features}")
+
+
+def _again(args: argparse.Namespace, output: Path, recipe: str | None) -> str:
+    """This command line with another output folder and recipe."""
+    words = [PROGRAM, "init", args.source, "--output", output, "--recipe", recipe]
+    for name in ("valid", "valid_share", "seed", "group", "classes", "data_prefix"):
+        if getattr(args, name) != build_parser().get_default(name):
+            words += [f"--{name}", getattr(args, name)]
+    return shlex.join(map(str, words))

@@ -101,6 +101,9 @@ def test_the_config_trains_from_another_folder(run, folder, tmp_path, monkeypatc
     assert config["DATASET"]["batch_size"] == 4  # of 8 in the recipe: there are 16 clips
     assert not any("RandomFlip" in step for step in config["PIPELINE"]["train"]["transform"])
     assert "next: paddlevideo-fast train my_set" in told
+    again = f"next: paddlevideo-fast init {folder} --output my_set_head --recipe tsm_ucf101_videos"
+    for words in (again, "next: paddlevideo-fast features my_set_head --output my_set_head/features"):
+        assert words in told
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     rate = "OPTIMIZER.learning_rate"
