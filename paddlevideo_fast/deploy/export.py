@@ -1,11 +1,13 @@
 """Writes a trained network as a program that runs without this package's code, also as ONNX."""
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import warnings
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -17,6 +19,7 @@ import paddle
 from paddle import nn
 from paddle.static import InputSpec
 
+import paddlevideo_fast
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.deploy.paddlex_form import (
     NAME,
@@ -29,6 +32,7 @@ from paddlevideo_fast.deploy.program import (
     PADDLE_SUFFIXES,
     PARAMS_SUFFIX,
     ProgramOptions,
+    checksum_of,
     checksums_of,
     open_program,
     require_unicode,
@@ -40,11 +44,13 @@ from paddlevideo_fast.deploy.recipe import (
     Split,
     read_recipe,
     recipe_of,
+    views_of,
 )
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.sync import staged
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader import (
     Classes,
     ClipRequest,
@@ -53,6 +59,7 @@ from paddlevideo_fast.loader import (
     compared,
     read_class_names,
 )
+from paddlevideo_fast.loader.class_names import NAMES_FILE
 from paddlevideo_fast.loader.pipeline import VideoFacts
 from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.log import get_logger
@@ -80,7 +87,6 @@ class ExportOptions:
         onnx_opset: write the program as ONNX, too, with this version of its operators or a later one.
         onnx_fp16: the ONNX program computes in 16 bits; its input and its logits stay as they are.
         paddlex: write the folder that PaddleX runs: files named "inference", and its settings file for ours.
-        made_from: see `ProgramSettings`.
     """
 
     input_dtype: Literal["uint8", "float32"] = "float32"
@@ -90,7 +96,6 @@ class ExportOptions:
     onnx_opset: int | None = None
     onnx_fp16: bool = False
     paddlex: PaddleXFolder | None = None
-    made_from: int | None = None
 
 
 class ExportedFiles(NamedTuple):
@@ -150,9 +155,7 @@ def export_model(
     require_unicode(folder)
     recipe = recipe_of(cfg, options.split, options.input_dtype)
     names = _class_names(cfg, os.fspath(weights), recipe.settings.num_classes, options.class_names)
-    recipe = recipe._replace(
-        settings=replace(recipe.settings, class_names=names, made_from=options.made_from)
-    )
+    recipe = recipe._replace(settings=replace(recipe.settings, class_names=names))
     name = name or (NAME if options.paddlex else recipe.settings.model_name)
     if name != Path(name).name or name == "..":
         raise ProgramError(f"{name!r} is no name of a file; give one without a folder as --save_name")
@@ -176,7 +179,11 @@ def export_model(
     ):
         model = _trained(cfg, weights, options)
         backbone, _ = backbone_of(model)
-        recipe = recipe._replace(settings=replace(recipe.settings, cpu_runtime=backbone.cpu_runtime))
+        known: dict[str, Any] = {
+            "cpu_runtime": backbone.cpu_runtime,
+            "made_from": checksum_of_source(cfg, weights),
+        }
+        recipe = recipe._replace(settings=replace(recipe.settings, **known))
         _check_free_axes(backbone, shape)
         recipe = _with_own_frames(backbone, recipe, made)
         try:
@@ -190,6 +197,21 @@ def export_model(
         except OSError as error:
             raise ProgramError(f"{folder}: cannot be written: {error}") from error
     return _files(given / name, options)
+
+
+def checksum_of_source(cfg: Config, weights: str | Path) -> int | None:
+    """A checksum of what decides a program, but for the options of its export; None for weights at a URL."""
+    if is_url(weights):
+        return None
+    data, names = cfg.get("DATASET") or {}, Path(weights).with_name(NAMES_FILE)
+    decisive = [
+        (paddlevideo_fast.__version__, paddle.__version__, cfg["model_name"]),
+        cfg["MODEL"],
+        cfg.get("PIPELINE"),
+        [views_of(data.get(split) or {}) for split in ("valid", "test")],
+        names.read_text(encoding="utf-8") if names.is_file() else data.get("class_names"),
+    ]
+    return zlib.crc32(json.dumps(decisive, default=str).encode(), checksum_of(Path(weights)))
 
 
 def _class_names(cfg: Config, weights: str, num_classes: int, file: str | Path | None) -> list[str] | None:
