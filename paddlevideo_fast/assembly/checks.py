@@ -354,7 +354,7 @@ def _of_selection(spec: RunSpec, metric: VideoMetric | None) -> Problems:
     if not spec.holds("SELECTION"):
         return
     if metric is None:
-        text = "compares validations, and this run has none: add --validate, or take the section out"
+        text = "compares validations, and this run has none: it needs DATASET.valid and validate"
         yield Problem("SELECTION", text)
     elif metric.value_names:
         Selection(spec.selection).check(metric.value_names)

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from paddlevideo_fast.cli.command import quiet_import
-from paddlevideo_fast.command_line import PROGRAM
 from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.scaling import RATE_ENDS, RATE_STEPS, RATE_WARM_UPS, stretched
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation.init_dataset import Source
 from paddlevideo_fast.preparation.run import ToolError
@@ -20,8 +20,6 @@ from paddlevideo_fast.preparation.run import ToolError
 CLIPS_OF_TRAINING = 6000  # of a first training on a CPU, over all its epochs
 _EPOCHS = range(5, 61)
 _MIN_UPDATES = 3  # of an epoch; fewer say little
-_RATE_ENDS = ("max_epoch", "T_max")  # of the curves
-_RATE_STEPS = ("steps", "boundaries", "milestones")
 _MIRRORED = re.compile(r"(?<![a-z])(left|right)(?![a-z])|左|右", re.IGNORECASE)
 
 
@@ -59,14 +57,14 @@ class Recipe:
         batch_size: of training.
         clips_per_video: of training; batches hold a multiple of it.
         frames_of_clip: frames of a video that a clip spans.
-        rate_end: key and epoch of the learning rate's end, if the config says so.
+        rate: its section `learning_rate`; empty for a number.
+        rate_end: epoch of the learning rate's end, if the config says so.
         rate_steps: keys of the learning rate that list epochs, with the lists.
         epochs: of its training.
         pretrained: file of weights that it starts from; None: from nothing.
         transforms: of PIPELINE.train.
         update_size: clips of an update; more than a batch where gradients are accumulated.
         base_batch_size: clips of an update that the learning rate is for; None: `update_size`.
-        warmup_epochs: of the learning rate.
         fine_tuning: the config that fine-tunes its network from weights of large data; None: there is none.
 
     Raises:
@@ -90,10 +88,9 @@ class Recipe:
         else:
             self.frames_of_clip = pipeline["sample"].get("num_seg", 1) * pipeline["sample"].get("seg_len", 1)
         rate = config["OPTIMIZER"]["learning_rate"]
-        rate = rate if isinstance(rate, Mapping) else {}
-        self.rate_end = next(((key, rate[key]) for key in _RATE_ENDS if key in rate), None)
-        self.rate_steps = {key: rate[key] for key in _RATE_STEPS if key in rate}
-        self.warmup_epochs: float = rate.get("warmup_epochs", 0)
+        self.rate: Mapping[str, Any] = rate if isinstance(rate, Mapping) else {}
+        self.rate_end = next((self.rate[key] for key in RATE_ENDS if key in self.rate), None)
+        self.rate_steps = {key: self.rate[key] for key in RATE_STEPS if key in self.rate}
         self.epochs: int = config["epochs"]
         self.pretrained: str | None = config["MODEL"]["backbone"].get("pretrained")
         self.transforms: list[Any] = pipeline["transform"]
@@ -145,7 +142,7 @@ def config_text(
         )
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=1000)
     about = f"{num_train} videos of {len(source.classes)} classes to train on"
-    shown = f"{PROGRAM} config show {shlex.quote(str(output))}"
+    shown = f"paddlevideo-fast config show {shlex.quote(str(output))}"
     lines = [
         f"# Written by `paddlevideo-fast init`: {about}.",
         f"# Every key of {recipe.name} may be set here, too:  {shown}  prints them all.",
@@ -186,34 +183,20 @@ def _update_size(recipe: Recipe, num_train: int) -> int:
 
 def _set_epochs(content: dict[str, Any], recipe: Recipe, num_train: int) -> list[str]:
     """Sets epochs and learning rate for the number of videos; returns what changed."""
-    ends_with_epochs = recipe.rate_end is not None and recipe.rate_end[1] == recipe.epochs
+    ends_with_epochs = recipe.rate_end == recipe.epochs
     if not ends_with_epochs and (recipe.rate_end is not None or not recipe.rate_steps):
         return []
     epochs = min(max(round(CLIPS_OF_TRAINING / max(num_train, 1)), _EPOCHS[0]), _EPOCHS[-1])
-    rate = _rate(recipe, epochs)
+    rate = stretched(recipe.rate, recipe.epochs, epochs)
     content["epochs"] = epochs
     content["OPTIMIZER"] = {"learning_rate": rate}
     notes = [f"{epochs} epochs, and {recipe.epochs} in the recipe"]
     for key, value in rate.items():
-        if key == "warmup_epochs":
-            notes.append(f"{value:g} epochs of warm-up, and {recipe.warmup_epochs:g} in the recipe")
+        if key in RATE_WARM_UPS:
+            notes.append(f"{value:g} epochs of warm-up, and {recipe.rate[key]:g} in the recipe")
         elif key in recipe.rate_steps:
             notes.append(f"{key} {value}, and {list(recipe.rate_steps[key])} in the recipe")
     return notes
-
-
-def _rate(recipe: Recipe, epochs: int) -> dict[str, Any]:
-    """What changes in the recipe's learning rate for another number of epochs."""
-    share = epochs / recipe.epochs
-    changed: dict[str, Any] = {recipe.rate_end[0]: epochs} if recipe.rate_end else {}
-    if recipe.warmup_epochs:
-        changed["warmup_epochs"] = round(recipe.warmup_epochs * share, 2)
-    for key, steps in recipe.rate_steps.items():
-        changed[key] = []
-        for step in steps:
-            least = changed[key][-1] + 1 if changed[key] else 0 if step == 0 else 1
-            changed[key].append(max(round(step * share), least))
-    return changed
 
 
 def _set_updates(content: dict[str, Any], recipe: Recipe, update_size: int) -> list[str]:

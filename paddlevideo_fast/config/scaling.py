@@ -6,22 +6,22 @@ from typing import Any
 
 from paddlevideo_fast.config.document import Config
 
-_ENDS = ("max_epoch", "T_max")
-_WARM_UPS = ("warmup_epochs", "warmup_iters")  # Video Swin's `iters` are epochs
-_STEPS = ("steps", "boundaries", "milestones")
+RATE_ENDS = ("max_epoch", "T_max")
+RATE_WARM_UPS = ("warmup_epochs", "warmup_iters")  # Video Swin's `iters` are epochs
+RATE_STEPS = ("steps", "boundaries", "milestones")
 
 
 def stretched(rate: Mapping[str, Any], before: int, epochs: int) -> dict[str, Any]:
     """The keys of a learning rate that change where a training of `before` epochs gets `epochs`."""
     share = epochs / before
     changed: dict[str, Any] = {}
-    for key in _ENDS:
+    for key in RATE_ENDS:
         if key in rate:
             changed[key] = epochs if rate[key] == before else round(rate[key] * share, 2)
-    for key in _WARM_UPS:
+    for key in RATE_WARM_UPS:
         if rate.get(key):
             changed[key] = round(rate[key] * share, 2)
-    for key in _STEPS:
+    for key in RATE_STEPS:
         for step in rate.get(key) or ():
             rising = changed.setdefault(key, [])
             least = rising[-1] + 1 if rising else 0 if step == 0 else 1

@@ -43,6 +43,10 @@ class Section:
         """What a constructor receives for a checked `value`."""
         return value
 
+    def holders(self, key: str, value: Any) -> Iterator[str]:
+        """Where in the `value` of this section a key is known: dotted, `DATASET.batch_size`."""
+        return iter(())
+
 
 @dataclass(frozen=True)
 class Component(Section):
@@ -79,6 +83,14 @@ class Component(Section):
         elif list(mismatches(value, hint)):  # a plain number may do for a learning rate
             allowed = [*plain_alternatives(hint), f"a mapping with '{tag_of(self.registry)}'"]
             found.wrong_value(path, value, " or ".join(allowed))
+
+    def holders(self, key: str, value: Any) -> Iterator[str]:
+        name = value.get(tag_of(self.registry)) if isinstance(value, Mapping) else None
+        if isinstance(name, str) and name in self.registry:
+            cls = self.registry.get(name)
+            if is_own(cls) and key in arguments_of(cls) and key not in self.injected:
+                yield key
+            yield from _holders(parts_of(cls), key, value)
 
     def _not_shared(self, cls: type, given: Mapping[str, Any], path: KeyPath, found: Findings) -> list[str]:
         """Arguments that were written for another component, and that `cls` has not or means differently.
@@ -199,7 +211,8 @@ class Group(Section):
                 found.problem((*path, name), f"{other} stands for it; keep one of the two")
         settings = {key: item for key, item in value.items() if key not in self.members}
         if self.settings:
-            check_arguments(self.settings, settings, path, found, known=self.members, owner="")
+            at_top = {} if path else {key: [*_holders(self.members, key, value)] for key in settings}
+            check_arguments(self.settings, settings, path, found, known=self.members, owner="", deeper=at_top)
         else:
             for key in settings:
                 found.problem((*path, key), f"unknown key{did_you_mean(key, self.members)}")
@@ -209,6 +222,11 @@ class Group(Section):
         for having, needed in self.needs.items():
             if found.config.holds(having):
                 found.problems += found.config.missing(having, *needed)
+
+    def holders(self, key: str, value: Any) -> Iterator[str]:
+        if self.settings and key in arguments_of(self.settings):
+            yield key
+        yield from _holders(self.members, key, value)
 
     def build(self, value: Any) -> Any:
         built = {name: section.build(value[name]) for name, section in self.members.items() if name in value}
@@ -235,6 +253,13 @@ class Unsupported(Section):
         found.has_no_effect(path, ".".join(map(str, path)), self.reason)
 
 
+def _holders(sections: Mapping[str, Section], key: str, value: Any) -> Iterator[str]:
+    """See `Section.holders`, for sections that a mapping holds."""
+    for name, section in sections.items():
+        inside = value.get(name) if isinstance(value, Mapping) else None
+        yield from (f"{name}.{place}" for place in section.holders(key, inside))
+
+
 def parts_of(cls: type) -> Mapping[str, Section]:
     """The constructor arguments of a class that are, or hold, components; it receives them built."""
     parts = getattr(cls, "parts", {})
@@ -249,6 +274,7 @@ def check_arguments(
     injected: tuple[str, ...] = (),
     known: Iterable[str] = (),
     owner: str | None = None,
+    deeper: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Compares the keys `given` at `path` with the constructor of `cls`.
 
@@ -260,6 +286,7 @@ def check_arguments(
         injected: arguments that code passes.
         known: other keys of the section, for suggestions.
         owner: what messages say of the class; None: its name.
+        deeper: by an unknown key, the sections that know it.
     """
     arguments = {name: item for name, item in arguments_of(cls).items() if name not in injected}
     parts = parts_of(cls)
@@ -278,7 +305,10 @@ def check_arguments(
         elif key in refused:
             found.problem(here, refused[key])
         else:
-            found.problem(here, f"unknown key{owner}{did_you_mean(key, [*arguments, *known])}")
+            places = (deeper or {}).get(key) or []
+            places = [each for each in places if found.config.holds(each.rpartition(".")[0])] or places
+            near = f"; did you mean {' or '.join(places)}?" if places else ""
+            found.problem(here, f"unknown key{owner}{near or did_you_mean(key, [*arguments, *known])}")
     for name, argument in arguments.items():
         if argument.required and name not in given:
             found.problem((*path, name), f"missing{owner}; expected {describe(argument.hint)}")

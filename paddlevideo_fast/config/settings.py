@@ -40,7 +40,7 @@ class RunSettings:
         seed: seed of weights, shuffling, sampling and augmentation.
         log_interval: training steps between two log lines.
         log_level: the least severe level that is shown.
-        validate: evaluate on DATASET.valid while training.
+        validate: evaluate on DATASET.valid while training; null: where the config has DATASET.valid.
         val_interval: epochs between two evaluations; the last epoch is always evaluated.
         save_interval: epochs between two checkpoints; the last epoch is always saved.
         save_every_steps: also save after this many training steps, within the epoch; null for never.
@@ -79,7 +79,7 @@ class RunSettings:
     seed: Annotated[int, Range(0, 2**31 - 1)] = 1234
     log_interval: PositiveInt = 10
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    validate: bool = False
+    validate: bool | None = None
     val_interval: PositiveInt = 1
     save_interval: PositiveInt = 10
     save_every_steps: PositiveInt | None = None

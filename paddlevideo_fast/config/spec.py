@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from paddlevideo_fast.config import settings
@@ -100,9 +100,12 @@ class RunSpec:
             field: None if is_optional and config.get(key) is None else settings_from(kind, config.get(key))
             for key, (field, kind, is_optional) in settings.SECTIONS.items()
         }
+        run = settings_from(settings.RunSettings, config)
+        if run.validate is None:
+            run = replace(run, validate=config.holds("DATASET.valid"))
         return cls(
             config=config,
-            run=settings_from(settings.RunSettings, config),
+            run=run,
             data=settings_from(settings.DatasetSettings, config.get("DATASET")),
             splits=_splits(config),
             model=config["MODEL"],

@@ -13,7 +13,11 @@ import pytest
 
 import paddlevideo_fast
 from paddlevideo_fast.cli import commands
+from paddlevideo_fast.cli.command import find_weights
 from paddlevideo_fast.cli.data import TOOLS
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.config.builtin import built_in
+from paddlevideo_fast.errors import WeightError
 
 ROOT = Path(__file__).resolve().parents[2]
 IS_INSTALLED = any(each.name == "paddlevideo_fast" for each in importlib.metadata.distributions())
@@ -134,3 +138,51 @@ def test_output_without_a_reader_ends_quietly():
     assert done.stdout == "141\n"
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
+
+
+def test_each_flag_has_both_spellings():
+    for name, command in ALL.items():
+        flags = {flag for action in command.make_parser()._actions for flag in action.option_strings}
+        for sign, other in ("_-", "-_"):
+            assert {flag[:2] + flag[2:].replace(sign, other) for flag in flags} <= flags, name
+
+
+def test_a_config_is_shown_and_copied(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert commands.main(["config", "show", "tsm_motion", "-o", "seed=3"]) == 0
+    Path("shown.yaml").write_text(capsys.readouterr().out)
+    assert commands.main(["config", "copy", "tsm_motion"]) == 0
+    assert (
+        "tsm_motion.yaml: written. Next:  paddlevideo-fast train tsm_motion.yaml" in capsys.readouterr().out
+    )
+    assert commands.main(["config", "copy", "tsm_k400_videos", "mine.yaml"]) == 0
+    plain = load_config(built_in("tsm_motion"))
+    assert load_config("shown.yaml") == {**plain, "seed": 3}
+    assert load_config("tsm_motion.yaml") == plain  # the text, with its comments
+    assert Path("tsm_motion.yaml").read_text() == Path(built_in("tsm_motion")).read_text()
+    assert "_BASE_" not in Path("mine.yaml").read_text()
+    assert load_config("mine.yaml") == load_config("tsm_k400_videos")
+    capsys.readouterr()
+    assert commands.main(["config", "copy", "tsm_motion"]) == 2
+    assert "OutputError: tsm_motion.yaml: is there already" in capsys.readouterr().err
+
+
+def test_weights_of_a_run_and_of_the_newest_run_of_a_config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("model_name: m\nepochs: 1\n")
+    cfg = load_config("mine.yaml", check=False)
+    with pytest.raises(
+        WeightError, match=r"'output/m' holds no weights: train with  paddlevideo-fast train mi"
+    ):
+        find_weights(None, cfg)
+    for time, run in enumerate(("m", "m_2", "given"), 1):
+        Path("output", run).mkdir(parents=True)
+        Path("output", run, "m_best.pdparams").touch()
+        os.utime(f"output/{run}/m_best.pdparams", (time, time))
+    assert find_weights("a.pdparams") == "a.pdparams"
+    assert find_weights("output/given") == "output/given/m_best.pdparams"
+    assert find_weights(None, cfg) == "output/m_2/m_best.pdparams"
+    explicit = load_config("mine.yaml", ["output_dir=output/m"], check=False)
+    assert find_weights(None, explicit) == "output/m/m_best.pdparams"
+    explicit.save("output/given/config.yaml")  # moved since the run: its own weights come first
+    assert find_weights(None, load_config("output/given", check=False)) == "output/given/m_best.pdparams"

@@ -47,6 +47,27 @@ def test_a_file_wins(tmp_path):
     assert load_config("tsn_motion", check=False)["model_name"] == "TSN_motion"
 
 
+def test_a_folder_stands_for_its_config(tmp_path):
+    (tmp_path / "my_set").mkdir()
+    (tmp_path / "mine.yaml").write_text("_BASE_: my_set\nepochs: 2\n")
+    assert problem_of("my_set") == "my_set  the folder has no config.yaml"
+    (tmp_path / "my_set" / "config.yaml").write_text("epochs: 1\nseed: 3\n")
+    assert load_config("my_set", check=False).path == "my_set/config.yaml"
+    assert load_config("mine.yaml", check=False) == {"epochs": 2, "seed": 3}
+
+
+def test_a_key_of_a_section_at_the_top_says_the_section():
+    for key, places in {
+        "batch_size": "DATASET.batch_size",
+        "num_classes": "MODEL.head.num_classes",
+        "patience": "SELECTION.patience",
+        "suffix": "DATASET.train.suffix or DATASET.valid.suffix or DATASET.test.suffix",
+    }.items():
+        with pytest.raises(ConfigError) as caught:
+            load_config("tsm_motion", [f"{key}=4"])
+        assert caught.value.problems == [f"-o #1  {key}: unknown key; did you mean {places}?"]
+
+
 def test_a_config_inherits_from_a_name(tmp_path):
     (tmp_path / "mine.yaml").write_text("_BASE_: tsm_motion\nepochs: 1\n")
     config = load_config("mine.yaml", check=False)

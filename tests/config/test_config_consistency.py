@@ -186,8 +186,8 @@ def test_a_short_cycle_that_leaves_no_epoch():
     [
         (
             ["SELECTION={patience: 3}", "validate=false"],
-            "-o #1  SELECTION: compares validations, and this run has none: add --validate, or take the "
-            "section out",
+            "-o #1  SELECTION: compares validations, and this run has none: it needs DATASET.valid and "
+            "validate",
         ),
         (
             ["SELECTION={metric: mean_clas_acc}", "validate=true"],

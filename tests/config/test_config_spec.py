@@ -64,6 +64,12 @@ def test_accumulation():
     assert by_batch.clips_of_update(world_size=4) == 64
 
 
+def test_a_run_validates_where_it_can():
+    assert spec_of().run.validate is False
+    assert spec_of(DATASET={"valid": {"file_path": "x"}}).run.validate is True
+    assert spec_of(DATASET={"valid": {"file_path": "x"}}, validate=False).run.validate is False
+
+
 def test_accumulation_problems_name_the_line(write, good):
     text = good + "GRADIENT_ACCUMULATION:\n    global_batch_size: 40\n"
     config = load_config(write("a.yaml", text), check=False)

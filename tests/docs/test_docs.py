@@ -134,10 +134,21 @@ def test_paths_of_the_repository_exist(page):
     assert set(re.findall(r"`make ([\w-]+)", text)) <= set(known)
 
 
+CONFIG_COMMANDS = ("train", "test", "features", "average", "export", "doctor", "plan", "convert")
+
+
+def config_of(words: list[str]) -> str | None:
+    """The config that a command reads: its first word, or the one behind -c."""
+    after = words[next((i + 1 for i, word in enumerate(words) if word in CONFIG_COMMANDS), len(words)) :]
+    after = after or words[words.index("tools/main.py") + 1 :] if "tools/main.py" in words else after
+    return option(words, "-c") or next((word for word in after[:1] if word[0] != "-"), None)
+
+
 def flags_of(words: list[str], seen: dict[str, list[str]]) -> list[str]:
     # each benchmark and each subcommand has options of its own
     if words[0] == "-m":
-        subcommand = [word for word in words[2 : 4 if words[2:3] == ["data"] else 3] if word[0] != "-"]
+        is_group = words[2:3] in (["data"], ["config"])
+        subcommand = [word for word in words[2 : 4 if is_group else 3] if word[0] != "-"]
         name = " ".join([*words[:2], *subcommand])
     else:
         name = " ".join(words[:2] if words[0] == "tools/benchmark.py" else words[:1])
@@ -173,15 +184,17 @@ def test_configs_and_overrides_of_the_commands_are_accepted(working_copy):
         for words in map(started, commands(page)):
             if "init" in words:
                 recipes[option(words, "--output")] = option(words, "--recipe")
-            config = option(words, "-c")
+            config = config_of(words)
             if config and (words[1] == "tools/main.py" or "train" in words):
-                folder = config.split("/")[0]
+                folder = config.removeprefix("output/").split("/")[0]
                 if folder in made:  # the config that `init` writes inherits the recipe
                     config = recipes.get(folder)
                 if config:
-                    overrides = [value for flag, value in zip(words, words[1:]) if flag == "-o"]
+                    overrides = [
+                        value for flag, value in zip(words, words[1:]) if flag in ("-o", "--override")
+                    ]
                     path = working_copy / config
-                    load_config(str(path if path.is_file() else config), overrides)
+                    load_config(str(path if path.exists() else config), overrides)
                     checked += 1
     assert checked >= 10
 

@@ -227,7 +227,7 @@ def missing_weights(c):
 
 @case(r"tiny\.yaml  weights: --test needs a weight file; give it with -w")
 def evaluation_without_weights(c):
-    c.arguments += ["--test"]
+    c.arguments += ["--test", "-o", "output_dir=other"]
 
 
 @case(r"num_classes|head\.fc\.weight")
