@@ -121,7 +121,7 @@ def config_text(
         "MODEL": {"head": {"num_classes": len(source.classes)}},
         "DATASET": dataset,
         "model_name": re.sub(r"\W+", "_", output.resolve().name) or "my_set",
-        "validate": bool(num_valid),
+        **({} if num_valid else {"validate": False}),
     }
     remarks = [f"the config inherits {recipe.name}"]
     if source.has_several:
