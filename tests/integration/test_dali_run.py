@@ -98,6 +98,6 @@ def test_without_dali_the_flag_names_the_extra(config, monkeypatch, capfd, tmp_p
     for name in ("nvidia", *(name for name in sys.modules if name.startswith("nvidia."))):
         monkeypatch.setitem(sys.modules, name, None)  # hides an installed one
     assert main(["-c", str(config), "--train_dali"]) == 2
-    told = capfd.readouterr().out
+    told = capfd.readouterr().err
     assert "MissingExtraError: reading videos with DALI needs the package 'nvidia-dali-cuda" in told
     assert not (tmp_path / "out" / "train.log").exists()

@@ -279,7 +279,7 @@ def test_features_of_other_weights_are_refused(made, tmp_path, capfd):
         compute(made, "features", f"weights={tmp_path / 'other.pdparams'}", views=2)
     options = overriding(f"features={made / 'features'}", f"output_dir={tmp_path / 'out'}")
     assert main(["-c", str(made / "tiny.yaml"), *options, "-w", str(tmp_path / "other.pdparams")]) == 2
-    assert "another backbone than the one of the loaded weights gave these features" in capfd.readouterr().out
+    assert "another backbone than the one of the loaded weights gave these features" in capfd.readouterr().err
 
 
 def test_altered_and_missing_features_are_refused(made, tmp_path):
@@ -322,4 +322,4 @@ def test_what_needs_clips_is_refused_in_training(made, capfd):
     short = "MULTIGRID={SHORT_CYCLE: true}", "OPTIMIZER.learning_rate=0.1"
     options = overriding(f"features={made / 'features'}", *short)
     assert main(["-c", str(made / "tiny.yaml"), "--multigrid", *options]) == 2
-    assert "multigrid" in capfd.readouterr().out
+    assert "multigrid" in capfd.readouterr().err

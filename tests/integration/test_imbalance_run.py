@@ -45,7 +45,7 @@ def test_a_balanced_run_is_told_and_resumes_inside_an_epoch(run, tmp_path, capfd
     assert all(np.array_equal(one.weights[name], two.weights[name]) for name in one.weights)
     assert not [name for name in one.weights if "loss" in name]
     assert run(*METHODS, inside, "DATASET.train.sampler=balanced", f"output_dir={tmp_path}/other") == 2
-    assert "had sampler square_root, this one has balanced" in capfd.readouterr().out
+    assert "had sampler square_root, this one has balanced" in capfd.readouterr().err
 
 
 def test_a_plain_run_says_that_nothing_balances(run, capfd):

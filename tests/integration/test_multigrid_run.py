@@ -226,7 +226,7 @@ def test_resuming_inside_an_epoch_in_another_schedule_is_refused(config, tmp_pat
     resume = [*shorter, "-o", f"resume={tmp_path}/out/tiny_step_00000001"]
     capfd.readouterr()
     assert main(["-c", str(config), *cycles(True, True), *resume]) == 2
-    error = capfd.readouterr().out
+    error = capfd.readouterr().err
     assert "had shape 8 frames at rates up to 1, batch ×4 of 14 px" in error
     assert "this one has 4 frames at rates up to 2, batch ×8 of 14 px" in error
 

@@ -54,8 +54,8 @@ def test_two_trainings_into_one_folder(tiny_config, tmp_path, start, wait_for_st
     os.killpg(first.pid, signal.SIGSTOP)  # it must not come to its end before the second one tries
     second = run_main(tiny_config, "-o", "resume=auto", code=2)
     os.killpg(first.pid, signal.SIGCONT)
-    assert f"process {first.pid} on" in second.stdout
-    assert "and is stopped; wait for its end, or choose another output_dir" in second.stdout
+    assert f"process {first.pid} on" in second.stderr
+    assert "and is stopped; wait for its end, or choose another output_dir" in second.stderr
     stdout, stderr = first.communicate(timeout=60)
     assert first.returncode == 0, stdout + stderr
     steps = [record["step"] for record in records(tmp_path / "out") if record["kind"] == "train"]

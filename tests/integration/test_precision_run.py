@@ -46,8 +46,8 @@ def test_bfloat16_runs_beside_float32(run, tmp_path, capfd):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--amp", "--amp_level", "O3"], "argument --amp_level: invalid choice: 'O3'"),
-        (["--amp", "--amp_dtype", "float32"], "argument --amp_dtype: invalid choice: 'float32'"),
+        (["--amp", "--amp_level", "O3"], "UsageError: --amp_level: invalid choice: 'O3'"),
+        (["--amp", "--amp_dtype", "float32"], "UsageError: --amp_dtype: invalid choice: 'float32'"),
         (["--amp", "-o", "amp_level=2"], "amp_level=2: expected"),
         (["--amp_level", "O2"], "amp_level=O2: has no effect without amp; add --amp"),
         (["-o", "amp_dtype=bfloat16"], "amp_dtype=bfloat16: has no effect without amp; add --amp"),

@@ -160,7 +160,7 @@ def test_steps_in_which_nothing_decodes(run, tmp_path, capfd, motion_data):
     (tmp_path / "none.list").write_text(f"{tmp_path}/bad.mp4 0\n" * 2)
     assert run(*common, "-o", f"DATASET.train.file_path={tmp_path}/none.list") == 2
     assert " ERROR: " in (tmp_path / "out/train.log").read_text().splitlines()[-1]
-    printed = capfd.readouterr().out
+    printed = capfd.readouterr().err
     assert "Traceback" not in printed
     assert "no clip of epoch 1 decodes" in printed
 
@@ -177,7 +177,7 @@ def test_a_checkpoint_of_paddlevideo_goes_on_by_its_name(run, out, after_run, ca
 
     (out / "tiny_epoch_00001.json").unlink()
     assert run("-o", "resume_epoch=1") == 2  # ours without its mark is a save that was cut short
-    assert "was cut short" in capfd.readouterr().out
+    assert "was cut short" in capfd.readouterr().err
     paddle.save({"conv1_weights_velocity_0": paddle.ones([1])}, str(out / "tiny_epoch_00001.pdopt"))
     assert run("-o", "resume_epoch=1") == 0
     printed = capfd.readouterr().out
@@ -197,7 +197,7 @@ def test_a_checkpoint_of_paddlevideo_goes_on_by_its_name(run, out, after_run, ca
 )
 def test_a_resume_inside_an_epoch_refuses_other_samples(run, finished_run, capfd, change, message):
     assert run(*overriding("epochs=2", f"resume={finished_run}/tiny_step_00000004", change)) == 2
-    assert message in capfd.readouterr().out
+    assert message in capfd.readouterr().err
 
 
 def test_a_resume_by_another_path_of_mkl_says_so(run, out, capfd, monkeypatch):
@@ -210,14 +210,14 @@ def test_a_resume_by_another_path_of_mkl_says_so(run, out, capfd, monkeypatch):
 
 
 def test_a_folder_to_resume_from(run, out, after_run, tmp_path, capfd):
-    assert run("-o", f"resume={out}", "-o", f"output_dir={tmp_path}/on") == 0
+    assert run("--resume", out, "--output", f"{tmp_path}/on") == 0
     assert position(tmp_path / "on" / "tiny_epoch_00002") == (2, 12)
     assert run("-o", f"resume={tmp_path}", "-o", f"output_dir={tmp_path}/on") == 2
-    assert "no checkpoint of 'tiny' in" in capfd.readouterr().out
+    assert "no checkpoint of 'tiny' in" in capfd.readouterr().err
 
 
 def test_nothing_left_to_train_is_said(run, after_run, capfd):
-    assert run("-o", "epochs=1", "-o", "resume=auto") == 0
+    assert run("-o", "epochs=1", "--resume") == 0
     assert "nothing is left to train: 1 of 1 epochs are done" in capfd.readouterr().out
 
 
@@ -240,6 +240,16 @@ def test_a_full_disk_at_the_start(run, after_run, capfd, monkeypatch):
     monkeypatch.setattr(os, "replace", full)
     assert run("-o", "epochs=1", "-o", "resume=auto") == 2
     assert "cannot be written: No space left on device" in capfd.readouterr().err
+
+
+def test_the_folder_of_a_run_is_a_config_with_weights(after_run, tmp_path, capfd):
+    best = f"weights: {after_run}/tiny_best.pdparams\n"
+    assert commands_main(["test", str(after_run)]) == 0
+    assert best in capfd.readouterr().out
+    assert commands_main(["export", str(after_run), "--output", str(tmp_path / "program")]) == 0
+    out, err = capfd.readouterr()
+    assert best in err
+    assert str(tmp_path / "program" / "tiny.pdiparams") in out.splitlines()
 
 
 def test_flags_are_keys_of_the_config():

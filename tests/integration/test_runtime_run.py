@@ -202,7 +202,7 @@ def test_a_wrong_value_is_named_and_leaves_the_process_alone(own_environment, ti
 @pytest.mark.parametrize("cores", [[], [0, 4096]])
 def test_cores_that_are_not_there(tiny_config, capfd, cores):
     assert main(["-c", str(tiny_config), "-o", f"RUNTIME.cpu_affinity={cores}"]) == 2
-    assert f"RUNTIME.cpu_affinity={cores}: this process may use the cores " in capfd.readouterr().out
+    assert f"RUNTIME.cpu_affinity={cores}: this process may use the cores " in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("name", RuntimeSettings.gpu_only)

@@ -119,5 +119,5 @@ def test_real_clips_with_bad_files_among_them(tiny_config, tmp_path, real_clips_
     assert all(record["num_failed"] + record["num_samples"] == len(files) for record in valid)
 
     strict = run_main(tiny_config, *arguments, "-o", "DATASET.max_bad_share=0.01", code=2)
-    assert "max_bad_share" in strict.stdout
+    assert "max_bad_share" in strict.stderr
     assert "Traceback" not in strict.stdout + strict.stderr
