@@ -21,6 +21,7 @@ from paddle.static import InputSpec
 
 import paddlevideo_fast
 from paddlevideo_fast.config import Config
+from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.deploy.paddlex_form import (
     NAME,
     PaddleXFolder,
@@ -215,7 +216,16 @@ def checksum_of_source(cfg: Config, weights: str | Path) -> int | None:
 
 
 def _class_names(cfg: Config, weights: str, num_classes: int, file: str | Path | None) -> list[str] | None:
-    """The names of the classes by the file, the config or the weights, of which the weights must agree."""
+    """The names of the classes by the file, the config or the weights, of which the weights must agree.
+
+    The config that a run has saved names a file of the data, which may have been moved or changed since: the
+    names that the run has saved beside it say more.
+    """
+    place = Path(cfg.path or "")
+    is_saved = place.name == CONFIG_FILE and place.parent == Path(weights).parent
+    if file is None and is_saved and not cfg.where("DATASET.class_names").startswith("-o "):
+        file = Path(weights).with_name(NAMES_FILE)
+        file = file if file.is_file() else None
     if file is None:
         given = classes_of_config(cfg, num_classes)
     else:

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 from paddlevideo_fast.config import Config
-from paddlevideo_fast.deploy.export import ExportOptions, checksum_of_source, export_model
+from paddlevideo_fast.deploy.export import checksum_of_source, export_model
 from paddlevideo_fast.deploy.program import find_program, settings_file
 from paddlevideo_fast.deploy.recipe import read_recipe
 from paddlevideo_fast.errors import ConfigError, ProgramError
-from paddlevideo_fast.loader.class_names import NAMES_FILE
 from paddlevideo_fast.log import get_logger
 
 logger = get_logger(__name__)
@@ -22,7 +21,7 @@ def program_of_weights(cfg: Config, weights: Path) -> Path:
 
     Args:
         cfg: the config of the training.
-        weights: the trained weights. Class names beside them go before those of the config.
+        weights: the trained weights.
 
     Raises:
         PaddleVideoFastError: see `export_model`.
@@ -33,9 +32,7 @@ def program_of_weights(cfg: Config, weights: Path) -> Path:
         logger.info("program: %s, exported before", program)
     else:
         logger.info("program: exporting to %s", program)
-        names = weights.parent / NAMES_FILE
-        options = ExportOptions(class_names=names if names.is_file() else None)
-        export_model(cfg, weights, program.parent, program.name, options)
+        export_model(cfg, weights, program.parent, program.name)
     return program
 
 

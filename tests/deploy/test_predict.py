@@ -276,7 +276,8 @@ def test_a_run_is_exported_once_and_its_program_predicts(trained, predict, motio
     folder.mkdir(parents=True)
     weights, program = folder / "TSM_motion_best.pdparams", folder / "inference/TSM_motion.pdiparams"
     shutil.copy(run.weights, weights)
-    run.cfg.save(folder / "config.yaml")
+    cfg = copy.deepcopy(run.cfg)
+    cfg.save(folder / "config.yaml")
     paths, expected = validated(run, motion_videos)
 
     def scores(*words):
@@ -293,6 +294,8 @@ def test_a_run_is_exported_once_and_its_program_predicts(trained, predict, motio
     assert scores("-w", weights)[0] == scores(folder / "inference")[0] == found
     assert program.stat().st_mtime_ns == written, "the program was reused"
     (folder / "class_names.txt").write_text("".join(f"motion {number}\n" for number in range(8)))
+    cfg["DATASET"]["class_names"] = str(tmp_path / "moved/classes.txt")  # which are no more needed
+    cfg.save(folder / "config.yaml")
     assert scores(folder)[0].keys() == {f"motion {number}" for number in range(8)}
     state = paddle.load(str(weights))
     first = next(name for name in state if name.startswith("head") and state[name].ndim == 1)
