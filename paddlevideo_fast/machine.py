@@ -5,10 +5,12 @@ import ctypes
 import hashlib
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -178,6 +180,47 @@ def gpu_number(device: str) -> int | None:
     """The number in a device such as "gpu:0", as `paddle.get_device` tells it; None for the CPU."""
     kind, _, number = device.partition(":")
     return int(number) if kind == "gpu" else None
+
+
+class Gpu(NamedTuple):
+    """A GPU of NVIDIA.
+
+    Attributes:
+        name: such as "NVIDIA H100 80GB HBM3".
+        sm: its compute capability, such as 90 for 9.0.
+    """
+
+    name: str
+    sm: int
+
+    @property
+    def wheel(self) -> str:
+        """The command that installs a Paddle with code for it, by Paddle's documentation."""
+        index = "https://www.paddlepaddle.org.cn/packages/stable"
+        if self.sm >= 100:
+            return f'python -m pip install "paddlepaddle-gpu>=3.2" -i {index}/cu129/'
+        if self.sm > 86:
+            return f'python -m pip install "paddlepaddle-gpu>=3" -i {index}/cu126/'
+        return "python -m pip install paddlepaddle-gpu==2.6.2"
+
+    def runs(self, architectures: Iterable[int]) -> bool:
+        """Whether it runs code for one of these: of its own generation, and no newer than itself."""
+        return any(other // 10 == self.sm // 10 and other <= self.sm for other in architectures)
+
+
+def installed_gpus() -> list[Gpu]:
+    """The GPUs that the driver of NVIDIA lists; none where there is no driver."""
+    query = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    found = (line.rpartition(",") for line in told.splitlines())
+    return [
+        Gpu(name.strip(), int(sm.strip().replace(".", "")))
+        for name, _, sm in found
+        if re.fullmatch(r"\d+\.\d", sm.strip())
+    ]
 
 
 class ProcessState(NamedTuple):

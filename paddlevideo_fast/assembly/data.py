@@ -15,7 +15,7 @@ from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.io.block_cache import use_cache
 from paddlevideo_fast.io.stores import RetryPolicy, use_retry_policy
-from paddlevideo_fast.io.urls import bare_url, is_url
+from paddlevideo_fast.io.urls import bare_url, is_url, join
 from paddlevideo_fast.loader import (
     BadSamples,
     VideoRecord,
@@ -170,7 +170,7 @@ def make_loader(
 
 def data_identity(spec: RunSpec, split: Split) -> dict[str, Any]:
     """What determines the samples of a step; a run resumes only where this is the same."""
-    records = "\n".join(map(_identity, split.dataset.records))
+    records = "\n".join(_identity(record, split.dataset) for record in split.dataset.records)
     return {
         "batch_size": spec.data.batch_size,
         "clips_per_video": split.dataset.clips_per_video,
@@ -182,12 +182,18 @@ def data_identity(spec: RunSpec, split: Split) -> dict[str, Any]:
     }
 
 
-def _identity(record: VideoRecord) -> str:
+def path_in_set(path: str, dataset: ClipDataset) -> str:
+    """A path from the data_prefix on, if it is below: a set that is moved stays the same set."""
+    return path.removeprefix(join(dataset.data_prefix, "")) if dataset.data_prefix else path
+
+
+def _identity(record: VideoRecord, dataset: ClipDataset) -> str:
     """What a record adds to the identity of its list; the plain line where it says no more.
 
     A URL counts without its query: it names the same video when it is signed anew.
     """
-    plain = f"{bare_url(record.path)} {','.join(map(str, record.labels))}"
+    path = path_in_set(bare_url(record.path), dataset)
+    plain = f"{path} {','.join(map(str, record.labels))}"
     more = (record.span, record.weight, record.group, record.avoid)
     return plain if more == (None, 1.0, "", ()) else f"{plain} {more}"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import paddle
 
-from paddlevideo_fast.assembly.data import Split, data_identity
+from paddlevideo_fast.assembly.data import Split, data_identity, path_in_set
 from paddlevideo_fast.assembly.plan import make_precision
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
@@ -29,6 +29,7 @@ from paddlevideo_fast.modeling.features import HeadOnly, backbone_digest
 BACKBONE = "backbone.pdparams"
 FILE_STATES = "file_states.json"
 WEIGHTS = "the SHA-256 of the backbone"
+_LIST = "the list"
 _FILES = "the state of the files"  # compared last: sorts behind "the list"
 _NUM_STAT_THREADS = 16
 _MAX_STATES_BYTES = 2**28
@@ -95,7 +96,7 @@ def recipe_of_features(spec: RunSpec, split: Split, name: SplitName) -> dict[str
         "MODEL.head": {key: spec.model["head"].get(key) for key in _OF_POOLING},
         f"DATASET.{name}": _without(section.dataset, _NO_MATTER),
         f"PIPELINE.{name}": dict(section.pipeline),
-        "the list": data_identity(spec, split)["list_crc32"],
+        _LIST: data_identity(spec, split)["list_crc32"],
         _FILES: zlib.crc32(states),
         "the classes of a sigmoid head": dataset.num_classes,
         "precision": make_precision(spec).name,
@@ -109,13 +110,14 @@ def _without(section: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def file_states(dataset: ClipDataset) -> dict[str, list[int] | None]:
-    """Path → size in bytes and time of the last change in ns; None where there is no such file.
+    """Path from the data_prefix on → size in bytes and time of the last change in ns; None: there is no file.
 
     Stores are not asked: it would take a request for each file.
     """
     files = [file for file in dataset.files if not is_url(file)]
+    names = [path_in_set(file, dataset) for file in files]
     with ThreadPoolExecutor(_NUM_STAT_THREADS) as pool:  # a network file system takes its time for each
-        return dict(zip(files, pool.map(_file_state, files)))
+        return dict(zip(names, pool.map(_file_state, files)))
 
 
 def _file_state(file: str) -> list[int] | None:
@@ -156,10 +158,14 @@ def require_same(
     was, now = ({dotted(path): value for path, value in leaves(each)} for each in (stored, expected))
     for key in sorted({*was, *now}):
         if was.get(key) != now.get(key):
-            what, before, after = key, was.get(key), now.get(key)
+            text = f"{key} was {was.get(key)} when they were computed, and is {now.get(key)} now"
             if key == _FILES:
-                what, before, after = _changed_file(folder, dataset)
-            text = f"{what} was {before} when they were computed, and is {after} now"
+                file, before, after = _changed_file(folder, dataset)
+                text = f"{file} was {before} when they were computed, and is {after} now"
+            if key == WEIGHTS:
+                text = "they were computed with other weights of the backbone"
+            if key == _LIST:
+                text = f"they are of other videos or labels than {dataset.file_path} has now"
             raise FeatureError(
                 f"{folder}: these features are stale: {text}. Restore it, or compute features in another "
                 "folder"

@@ -1,20 +1,20 @@
 r"""Makes a data set and a config from a folder of videos, so that training can begin.
 
 FOLDER holds a folder for each class. Folders named train and val (or valid, test) around the classes are the
-split. FOLDER may also be an annotation list; a .jsonl or .csv may say spans and groups, too. The command
-writes to --output: train.list, valid.list (.jsonl where there are spans, weights or groups), classes.txt,
-config.yaml, data_set.png, and failures.txt where files do not decode.
+split. FOLDER may also be an annotation list; a .jsonl or .csv may say spans and groups, too, and several
+labels a video. The command writes to --output: train.list, valid.list (.jsonl where there are spans, weights,
+groups or several labels), classes.txt, config.yaml, data_set.png, and failures.txt where files do not decode.
+Paths in config.yaml are relative to its folder: move it together with the videos.
 
 The split follows from --seed and the names: a file keeps its side when you add others and run the command
 again. A config.yaml that is there already is kept.
 
 Examples:
     paddlevideo-fast init videos --output my_set
-    paddlevideo-fast init videos --output my_set --group 'game_(\d+)' --recipe tsm_k400_videos
+    paddlevideo-fast init videos --output my_set --group 'game_(\d+)' --recipe slowfast
 """
 
 import argparse
-import glob
 import re
 import shlex
 from collections import Counter
@@ -24,9 +24,8 @@ from pathlib import Path
 import yaml
 
 from paddlevideo_fast.cli.command import quiet_import, say
-from paddlevideo_fast.cli.new_config import CLIPS_OF_TRAINING, Recipe, config_text
-from paddlevideo_fast.command_line import CommandParser, count
-from paddlevideo_fast.config.builtin import built_in
+from paddlevideo_fast.cli.new_config import CLIPS_OF_TRAINING, NETWORKS, Recipe, config_text, recipe_of
+from paddlevideo_fast.command_line import PROGRAM, CommandParser, count
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.decode import Span, open_video
@@ -34,7 +33,7 @@ from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.machine import gpu_number, installed_gpus, num_cores
 from paddlevideo_fast.preparation import init_dataset
 from paddlevideo_fast.preparation.init_dataset import Found, Probe, Source
 from paddlevideo_fast.preparation.lists import class_names
@@ -48,7 +47,6 @@ from paddlevideo_fast.preparation.run import (
     write_lines,
 )
 
-_ON_CPU, _ON_GPU = "tsm_small", "tsm_ucf101_videos"
 _NUM_COUNTED = 40
 _NUM_EXAMPLES = 12
 
@@ -79,8 +77,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--recipe",
-        help=f"built-in config to inherit; those that end in _ucf101_videos fine-tune, which needs fewest "
-        f"videos (default {_ON_GPU} where there is a GPU, else {_ON_CPU})",
+        default="tsm",
+        help=f"network: {', '.join(NETWORKS)}. A GPU gets its config of full size, a CPU a small one where "
+        "there is one. Or the built-in config to inherit; those that end in _ucf101_videos fine-tune, which "
+        "needs fewest videos (default tsm)",
     )
     parser.add_argument(
         "--check",
@@ -100,7 +100,8 @@ def run(args: argparse.Namespace) -> int:
         re.compile(args.group or "")
     except re.error as error:
         raise ToolError(f"--group {args.group}: is no regular expression: {error}") from None
-    recipe = Recipe(args.recipe or (_ON_GPU if glob.glob("/dev/nvidia[0-9]*") else _ON_CPU))
+    has_gpu = _computes_on_gpu()
+    recipe = Recipe(recipe_of(args.recipe, has_gpu))
     source = init_dataset.find(args.source, args.classes, args.data_prefix)
     clips = [*source.clips]
     if args.valid is not None:
@@ -122,9 +123,10 @@ def run(args: argparse.Namespace) -> int:
     ending = init_dataset.ending_of_lists(clips)
     sides = _sides(source, clips, args)
     counts = {
-        side: Counter(clip.label for clip, own in zip(clips, sides) if own == side)
+        side: Counter(label for clip, own in zip(clips, sides) if own == side for label in clip.labels)
         for side in ("train", "valid")
     }
+    numbers = Counter(sides)
     with only_writer(args.output), _provenance(args).kept_in(args.output):
         for side in ("train", "valid"):
             lines, unlisted = init_dataset.lines_of(
@@ -135,21 +137,32 @@ def run(args: argparse.Namespace) -> int:
         write_lines(args.output / "classes.txt", source.classes)
         config = args.output / "config.yaml"
         remarks = [*source.remarks]
+        if not has_gpu and (there := installed_gpus()):
+            remarks.append(
+                f"the recipe is for a CPU, since this Paddle does not compute on the {there[0].name}: "
+                "paddlevideo-fast doctor --device-check  says why"
+            )
         if config.exists():
             remarks += _kept(config, len(source.classes))
         else:
-            text, changes = config_text(recipe, source, args.output, counts, ending)
+            text, changes = config_text(recipe, source, args.output, numbers, ending)
             remarks += changes
             atomic_write_text(config, text)
             load_config(str(config))  # what was written is right, whatever the recipe
         _draw(args.output / "data_set.png", source, clips, counts)
-    _tell(source, clips, counts, probes, remarks)
+    _tell(source, clips, counts, numbers, probes, remarks)
     doubles = [str(path) for (path, _), number in files.items() if number > 1]
     intact = [probes[key] for key in files if not probes[key].fault]
     for warning in init_dataset.warnings_of(counts, intact, recipe.frames_of_clip, doubles):
         say(f"warning: {warning}")
-    _tell_next(config, recipe, sum(counts["train"].values()))
+    _tell_next(args, recipe, numbers["train"], has_gpu)
     return EXIT_FAILURES if report_failures(left_out, len(files), args.output / "failures.txt") else 0
+
+
+def _computes_on_gpu() -> bool:
+    with quiet_import():
+        import paddle
+    return gpu_number(paddle.get_device()) is not None
 
 
 def _kept(config: Path, num_classes: int) -> list[str]:
@@ -187,6 +200,7 @@ def _with_valid(source: Source, valid: Source) -> list[Found]:
     if len(valid.classes) > len(source.classes):
         source.classes = valid.classes
     source.remarks += valid.remarks
+    source.has_several |= valid.has_several
     return [
         *(clip._replace(split="train") for clip in source.clips),
         *(clip._replace(split="valid") for clip in valid.clips),
@@ -202,12 +216,13 @@ def _sides(source: Source, clips: Sequence[Found], args: argparse.Namespace) -> 
             if len({side for clip, side in zip(clips, sides) if clip.group == one}) > 1:
                 source.remarks.append(f"the group {printable(one)} is in training and in validation")
         return sides
-    named = [(init_dataset.relative(source, clip.path), clip.label) for clip in clips]
+    paths = [init_dataset.relative(source, clip.path) for clip in clips]
+    named = list(zip(paths, init_dataset.rarest_labels(clips)))
     if grouped and args.group:
         raise ToolError(f"--group: {grouped[0].where}the list has groups of its own; leave the flag out")
-    if args.group and not any(re.search(args.group, path) for path, _ in named):
-        raise ToolError(f"--group {args.group}: matches none of the paths, such as {named[0][0]}")
-    groups = [clip.group or init_dataset.group_of(path, args.group) for clip, (path, _) in zip(clips, named)]
+    if args.group and not any(re.search(args.group, path) for path in paths):
+        raise ToolError(f"--group {args.group}: matches none of the paths, such as {paths[0]}")
+    groups = [clip.group or init_dataset.group_of(path, args.group) for clip, path in zip(clips, paths)]
     known = init_dataset.earlier_sides(args.output)
     if known:
         source.remarks += _without_effect(args)
@@ -238,7 +253,8 @@ def _draw(path: Path, source: Source, clips: Sequence[Found], counts: Mapping[st
 
     firsts: dict[str, Found] = {}
     for clip in clips:
-        firsts.setdefault(clip.label, clip)
+        for label in clip.labels:
+            firsts.setdefault(label, clip)
     examples = {}
     for name, clip in spread(list(firsts.items()), _NUM_EXAMPLES):
         with open_video(str(clip.path)) as reader:
@@ -251,6 +267,7 @@ def _tell(
     source: Source,
     clips: Sequence[Found],
     counts: Mapping[str, Counter],
+    numbers: Mapping[str, int],
     probes: Mapping[tuple[Path, Span | None], Probe],
     remarks: Sequence[str],
 ) -> None:
@@ -260,8 +277,7 @@ def _tell(
         print(f"{printable(name):<{width}}{counts['train'][name]:>8}{counts['valid'][name]:>8}")
     if len(source.classes) > _NUM_COUNTED:
         print(f"... and {len(source.classes) - _NUM_COUNTED} more classes")
-    total = [sum(counts[side].values()) for side in ("train", "valid")]
-    print(f"{'all':<{width}}{total[0]:>8}{total[1]:>8}")
+    print(f"{'all':<{width}}{numbers['train']:>8}{numbers['valid']:>8}")
     kept = [probes[clip.path, clip.span] for clip in clips]
     sizes = Counter(probed.size for probed in kept)
     (wide, high), number = sizes.most_common(1)[0]
@@ -274,19 +290,37 @@ def _tell(
         print(f"note: {remark}")
 
 
-def _tell_next(config: Path, recipe: Recipe, num_train: int) -> None:
-    named = shlex.quote(str(config))
-    tuned = f"{recipe.name.partition('_')[0]}_ucf101_videos"
-    if not recipe.pretrained and num_train < CLIPS_OF_TRAINING and built_in(tuned):
+def _tell_next(args: argparse.Namespace, recipe: Recipe, num_train: int, has_gpu: bool) -> None:
+    named = shlex.quote(str(args.output))
+    is_small = num_train < CLIPS_OF_TRAINING
+    if recipe.fine_tuning and is_small:
         print(
             f"first: {recipe.name} starts from random weights, and {num_train} videos are few for that; "
-            f"--recipe {tuned} fine-tunes weights of Kinetics-400"
+            f"--recipe {recipe.fine_tuning} fine-tunes trained weights"
         )
     if recipe.pretrained and not Path(recipe.pretrained).exists():
         advice = source_of_weights(recipe.pretrained) or "check MODEL.backbone.pretrained"
         print(f"first: {recipe.pretrained} is missing; {advice}")
     for words, what in (
-        (f"train -c {named}", "trains"),
-        (f"doctor -c {named}", "says what limits the training and what would make it faster"),
+        (f"train {named}", "trains"),
+        (f"doctor {named}", "says what limits the training and what would make it faster"),
     ):
-        print(f"next: paddlevideo-fast {words}  # {what}")
+        print(f"next: {PROGRAM} {words}  # {what}")
+    if (recipe.pretrained or recipe.fine_tuning) and is_small and not has_gpu:
+        print("or: without a GPU it is quicker to train the head alone, on features of trained weights")
+        output = args.output
+        if not recipe.pretrained:
+            output = output.with_name(f"{output.resolve().name}_head")
+            print(f"next: {_again(args, output, recipe.fine_tuning)}")
+        features = shlex.quote(str(output / "features"))
+        print(f"next: {PROGRAM} features {shlex.quote(str(output))} --output {features}")
+        print(f"next: {PROGRAM} train {shlex.quote(str(output))} -o features={features}")
+
+
+def _again(args: argparse.Namespace, output: Path, recipe: str | None) -> str:
+    """This command line with another output folder and recipe."""
+    words = [PROGRAM, "init", args.source, "--output", output, "--recipe", recipe]
+    for name in ("valid", "valid_share", "seed", "group", "classes", "data_prefix"):
+        if getattr(args, name) != build_parser().get_default(name):
+            words += [f"--{name}", getattr(args, name)]
+    return shlex.join(map(str, words))

@@ -1,7 +1,8 @@
 """The config that `init` writes: it inherits a built-in recipe, and changes what the data need."""
 
+import os
 import re
-from collections import Counter
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import yaml
 
 from paddlevideo_fast.cli.command import quiet_import
+from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.scaling import RATE_ENDS, RATE_STEPS, RATE_WARM_UPS, stretched
 from paddlevideo_fast.log import printable
@@ -19,6 +21,30 @@ CLIPS_OF_TRAINING = 6000  # of a first training on a CPU, over all its epochs
 _EPOCHS = range(5, 61)
 _MIN_UPDATES = 3  # of an epoch; fewer say little
 _MIRRORED = re.compile(r"(?<![a-z])(left|right)(?![a-z])|左|右", re.IGNORECASE)
+
+
+_RECIPES = {  # network → built-in configs: for a CPU, from nothing; and of full size
+    "tsm": ("tsm_small", "tsm_ucf101_videos"),
+    "tsn": ("tsn_motion", "tsn_ucf101_videos"),
+    "slowfast": ("slowfast_motion", "slowfast_ucf101_videos"),
+    "x3d": ("x3d_motion", "x3d_s"),
+    "mvit": ("mvit_motion", "mvitv2_s_16x4"),
+    "swin": ("swin_motion", "videoswin_tiny_k400_videos"),
+    "vit": ("vit_motion", "videomae_vit_s_k400_videos"),
+    "i3d": (None, "i3d_ucf101_videos"),
+    "slow": (None, "slow_ucf101_videos"),
+    "pptsm": (None, "pptsm_ucf101_videos"),
+    "r2plus1d": (None, "r2plus1d_r18_16x2"),
+    "timesformer": (None, "timesformer_k400_videos"),
+    "videomae": (None, "videomae_vit_s_k400_videos"),
+}
+NETWORKS = tuple(_RECIPES)
+
+
+def recipe_of(name: str, has_gpu: bool) -> str:
+    """The built-in config that a network's name means on this machine; other names stay."""
+    on_cpu, full = _RECIPES.get(name.lower(), (None, name))
+    return full if has_gpu or on_cpu is None else on_cpu
 
 
 class Recipe:
@@ -39,6 +65,7 @@ class Recipe:
         transforms: of PIPELINE.train.
         update_size: clips of an update; more than a batch where gradients are accumulated.
         base_batch_size: clips of an update that the learning rate is for; None: `update_size`.
+        fine_tuning: the config that fine-tunes its network from weights of large data; None: there is none.
 
     Raises:
         ToolError: the config reads frames, or has no number of classes to set.
@@ -70,10 +97,12 @@ class Recipe:
         accumulation = config.get("GRADIENT_ACCUMULATION") or {}
         self.update_size: int = accumulation.get("global_batch_size") or self.batch_size
         self.base_batch_size: int | None = config["OPTIMIZER"].get("base_batch_size")
+        tuned = f"{name.partition('_')[0]}_ucf101_videos"
+        self.fine_tuning = None if self.pretrained or not built_in(tuned) else tuned
 
 
 def config_text(
-    recipe: Recipe, source: Source, output: Path, counts: Mapping[str, Counter], ending: str
+    recipe: Recipe, source: Source, output: Path, numbers: Mapping[str, int], ending: str
 ) -> tuple[str, list[str]]:
     """The text of the config of a new data set, and remarks for whoever made it.
 
@@ -81,19 +110,24 @@ def config_text(
         recipe: what the config inherits.
         source: the data.
         output: folder of the lists and of the class names.
-        counts: the videos of each class, for "train" and "valid".
+        numbers: of the videos, for "train" and "valid".
         ending: of the lists' names.
     """
-    num_train, num_valid = (sum(counts[side].values()) for side in ("train", "valid"))
+    num_train, num_valid = numbers["train"], numbers["valid"]
     dataset = _dataset(source, output, ending, has_valid=num_valid > 0)
     content: dict[str, Any] = {
         "_BASE_": recipe.name,
+        "paths": "config",
         "MODEL": {"head": {"num_classes": len(source.classes)}},
         "DATASET": dataset,
         "model_name": re.sub(r"\W+", "_", output.resolve().name) or "my_set",
-        "validate": bool(num_valid),
+        **({} if num_valid else {"validate": False}),
     }
-    remarks: list[str] = []
+    remarks = [f"the config inherits {recipe.name}"]
+    if source.has_several:
+        content["MODEL"]["head"] |= {"activation": "sigmoid", "loss_cfg": {"name": "BinaryCrossEntropyLoss"}}
+        content["METRIC"] = {"name": "MeanAveragePrecision"}
+        remarks.append("a video may have any number of classes, and the metric is the mAP")
     update_size = _update_size(recipe, num_train)
     if update_size < recipe.batch_size:
         dataset["batch_size"] = update_size
@@ -108,9 +142,11 @@ def config_text(
         )
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=1000)
     about = f"{num_train} videos of {len(source.classes)} classes to train on"
+    shown = f"paddlevideo-fast config show {shlex.quote(str(output))}"
     lines = [
         f"# Written by `paddlevideo-fast init`: {about}.",
-        f"# Every key of {recipe.name} may be set here, too; docs/en/config_reference.md has them all.",
+        f"# Every key of {recipe.name} may be set here, too:  {shown}  prints them all.",
+        "# Paths start from this folder.",
         *(f"# Changed: {note}." for note in notes),
         text,
     ]
@@ -119,16 +155,22 @@ def config_text(
 
 def _dataset(source: Source, output: Path, ending: str, has_valid: bool) -> dict[str, Any]:
     """The section DATASET; without videos for validation the training's stand for them."""
-    clips = {"data_prefix": str(source.root.absolute()), "suffix": ""}
-    lists = {side: str((output / f"{side}{ending}").absolute()) for side in ("train", "valid")}
+    clips = {"data_prefix": _from_folder(source.root, output), "suffix": ""}
+    lists = {side: f"{side}{ending}" for side in ("train", "valid")}
     held_out = lists["valid" if has_valid else "train"]
     return {
         "num_workers": "auto",
-        "class_names": str((output / "classes.txt").absolute()),
+        "class_names": "classes.txt",
         "train": {**clips, "file_path": lists["train"]},
         "valid": {**clips, "file_path": held_out},
         "test": {**clips, "file_path": held_out},
     }
+
+
+def _from_folder(path: Path, folder: Path) -> str:
+    """A path relative to a folder; absolute where the two share nothing but the root of the file system."""
+    target, start = os.path.abspath(path), os.path.abspath(folder)
+    return target if os.path.commonpath([target, start]) == os.sep else os.path.relpath(target, start)
 
 
 def _update_size(recipe: Recipe, num_train: int) -> int:

@@ -1,16 +1,24 @@
-"""Predicts the classes of videos with a program that `paddlevideo-fast export` wrote.
+"""Predicts the classes of videos with a trained network.
+
+MODEL is one of:
+    the output folder of a run, such as output/my_set: its best weights are taken
+    a folder that `paddlevideo-fast export` wrote, or a program in it
+    weights, a .pdparams file; the config of their training is the config.yaml beside them, or -c
+Weights are exported to a folder `inference` beside them; the next call takes the program that is there.
 
 A file that cannot be read is named with the cause, and the others go on. Exit code: 0, all files were
 predicted; 1, some were; 2, none was, or the input is wrong.
 
 Examples:
-    paddlevideo-fast predict -i video.mp4 --model_file inference/TSM_motion
-    paddlevideo-fast predict -i film.mp4 --model_file inference/TSM_motion --window_sec 4 --timeline film.png
+    paddlevideo-fast predict output/my_set -i video.mp4
+    paddlevideo-fast predict inference -i film.mp4 --window_sec 4 --timeline film.png
 """
 
 import argparse
 import codecs
 import contextlib
+import ctypes
+import itertools
 import json
 import os
 import sys
@@ -21,14 +29,21 @@ from typing import Any
 
 from tqdm import tqdm
 
-from paddlevideo_fast.cli.command import add_import_argument, quiet_import
+from paddlevideo_fast.cli.command import add_import_argument, find_weights, quiet_import
 from paddlevideo_fast.command_line import CommandParser, add_options, count
+from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.startup import prepare_process
-from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
+from paddlevideo_fast.errors import (
+    EXIT_FAILURES,
+    EXIT_USER_ERROR,
+    PaddleVideoFastError,
+    ProgramError,
+)
 from paddlevideo_fast.io.files import as_path, is_live
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.sync import staged
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.log import printable
 
 _BENCHMARK_FILES = 15  # how often a single file is read to time it
@@ -54,16 +69,23 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "standard input",
     },
     "--model_file": {
-        "required": True,
-        "help": "the program; its ending .json, .pdmodel or .onnx may be left out",
+        "positional": "MODEL",
+        "help": "output folder of a run, exported folder, program (without its ending, on a CPU the fastest "
+        "form), or weights",
+    },
+    "-w --weights": {
+        "help": "the same as MODEL, for weights: a .pdparams file, or the output folder of a run"
     },
     "--params_file": {"help": "its parameters (default: next to the program)"},
-    "-c --config": {"help": "read videos as this config says, not as the .yaml next to the program"},
+    "-c --config": {
+        "help": "read videos as this config says, not as the .yaml next to the program; of weights, the "
+        "config of their training"
+    },
     "-o --override": {
         "action": "append",
         "default": [],
         "metavar": "KEY=VALUE",
-        "help": "sets a key of --config",
+        "help": "sets a key of the config",
     },
     "--class_names": {"metavar": "FILE", "help": "names of the classes, one a line"},
     "--top_k": {"type": count(1), "default": 5, "help": "classes to show (default 5)"},
@@ -174,12 +196,90 @@ def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
             parser.error(f"--live_option: {args.live_option}: expected KEY=VALUE")
     elif args.when_slow or args.live_format or args.live_option:
         parser.error(f"--input_file: {args.input_file} is no live input; leave out the flags of live input")
-    if args.config is None and len(args.override) > len(args.imports):
+    if (args.model_file is None) == (args.weights is None):
+        parser.error(
+            f"MODEL: {'is missing' if args.weights is None else 'is given twice, also as --weights'}"
+        )
+    args.model = args.model_file if args.weights is None else args.weights
+    args.has_weights = args.weights is not None or _has_weights(args.model)
+    if args.config is None and not args.has_weights and len(args.override) > len(args.imports):
         parser.error("--override: sets a key of --config, which is missing")
+    if args.params_file and args.has_weights:
+        parser.error(f"--params_file: is for a program, and {args.model} has weights")
     if args.enable_benchmark and (args.window_sec is not None or args.annotated):
         parser.error("--enable_benchmark: times whole files; leave out --window_sec and --annotated")
 
 
+def _programs_in(model: str) -> list[str] | None:
+    """The exported programs of a folder, without their endings; None where MODEL is no folder."""
+    if not model or is_url(model) or not Path(model).is_dir():
+        return None
+    files = Path(model).iterdir()
+    return sorted({str(file.with_suffix("")) for file in files if file.suffix in (".pdiparams", ".onnx")})
+
+
+def _has_weights(model: str) -> bool:
+    """Whether MODEL means weights: a file of them, or a folder without a program."""
+    programs = _programs_in(model)
+    return model.endswith(".pdparams") if programs is None else not programs
+
+
+def _program(args: argparse.Namespace) -> str:
+    """The program of MODEL; that of weights is exported where it is not there yet.
+
+    Raises:
+        PaddleVideoFastError: there is none, or as of `export_model`.
+    """
+    if not args.has_weights:
+        programs = _programs_in(args.model) or [args.model]
+        if len(programs) > 1:
+            raise ProgramError(f"{args.model}: holds several programs; name one: {', '.join(programs)}")
+        return programs[0]
+    from paddlevideo_fast.deploy.from_checkpoint import program_of_weights
+
+    if is_url(args.model):
+        raise ProgramError(
+            f"{args.model}: weights at a URL are exported first:  paddlevideo-fast export CONFIG -w URL"
+        )
+    given = Path(args.model)
+    config = args.config or (given if given.is_dir() else given.parent) / CONFIG_FILE
+    if not args.config and not config.is_file():
+        raise ProgramError(
+            f"{config.parent}: holds no program and no {CONFIG_FILE} of a run; give a config with -c"
+        )
+    if args.config or not given.is_dir():
+        weights = Path(find_weights(args.model))
+    else:
+        weights = Path(find_weights(None, load_config(config), args.model))
+        if (weights.parent / CONFIG_FILE).is_file():
+            config = weights.parent / CONFIG_FILE  # as it was when they were trained
+    return str(program_of_weights(load_config(config, args.override), weights))
+
+
+@contextlib.contextmanager
+def _paddle_is_quiet() -> Iterator[None]:
+    """Drops what passes of Paddle print on stdout, which has predictions alone; errors are on stderr."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _without_prints(found: Iterable[Any]) -> Iterator[Any]:
+    """The predictions; a program is optimized, and Paddle prints, when it computes the first."""
+    predictions = iter(found)
+    with _paddle_is_quiet():
+        first = list(itertools.islice(predictions, 1))
+    yield from itertools.chain(first, predictions)
+
+
+@_paddle_is_quiet()
 def make_predictor(args: argparse.Namespace) -> Any:
     """The predictor that the command line describes."""
     from paddlevideo_fast.deploy.predictor import Predictor
@@ -195,13 +295,14 @@ def make_predictor(args: argparse.Namespace) -> Any:
         use_mkldnn=args.enable_mkldnn,
         optimize=args.ir_optim,
     )
-    beside = settings_file(args.model_file)
-    if args.config is None:
+    program = _program(args)
+    beside = settings_file(program)
+    if args.config is None or args.has_weights:
         recipe = read_recipe(beside, args.imports)
     else:
         recipe = recipe_in_place(beside, load_config(args.config, args.override), bool(args.class_names))
     names = read_class_names(args.class_names, recipe.settings.num_classes) if args.class_names else None
-    return Predictor(args.model_file, args.params_file, recipe, names, options, args.threshold)
+    return Predictor(program, args.params_file, recipe, names, options, args.threshold)
 
 
 def files_of(args: argparse.Namespace) -> list[Path]:
@@ -255,6 +356,7 @@ def show_error(error: PaddleVideoFastError) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Predicts and returns the exit code. After Ctrl-C, what is written by then stays."""
+    os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle warns of each export
     if is_live(args.input_file):
         return _predict_live(args)
     entries: list[dict[str, Any]] = []
@@ -291,7 +393,7 @@ def _predict_live(args: argparse.Namespace) -> int:
     num_failed = num_windows = 0
     try:
         with source:
-            for found in predict_live(predictor, source, windowing):
+            for found in _without_prints(predict_live(predictor, source, windowing)):
                 entry = found.entry(args.top_k)
                 num_windows += 1
                 num_failed += "error" in entry
@@ -312,7 +414,7 @@ def _predict(args: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
     with picture_folders(args) as (annotated, timeline):
         predictor = make_predictor(args)
         files = files_of(args)
-        found = results(args, predictor, files)
+        found = _without_prints(results(args, predictor, files))
         pictures = None
         if annotated or timeline:
             pictures = PredictionPictures(predictor, files, as_path(args.input_file), annotated, timeline)

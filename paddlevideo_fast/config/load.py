@@ -15,6 +15,7 @@ from typing import Any
 from paddlevideo_fast.config.builtin import CONFIG_FILE, find_config, hint_at_configs
 from paddlevideo_fast.config.clip import expand_clip
 from paddlevideo_fast.config.document import Config, Findings
+from paddlevideo_fast.config.relative_paths import PATHS, place_paths
 from paddlevideo_fast.config.sections import ROOT, Group
 from paddlevideo_fast.config.settings import DaliData, settings_from
 from paddlevideo_fast.config.types import KeyPath, leaves
@@ -56,6 +57,8 @@ def load_config(
     """
     config = read_with_bases(str(path))
     problems = apply_overrides(config, overrides, root.members)
+    if PATHS in config:
+        problems.append(config.problem(PATHS, "is for a file; paths of -o start from the working folder"))
     _refuse_secrets(config)
     if translate is not None:
         translate(config)
@@ -176,6 +179,7 @@ def read_with_bases(path: str, trail: tuple[str, ...] = (), budget: Budget | Non
 
     merged, own = Config(path=path), Config(data, origins, path)
     own.imports = take_imports(own, os.path.dirname(path))
+    place_paths(own)
     for base in _texts(own.pop(BASE, None), f"{where}  {BASE}", "a path or a list of paths"):
         target = find_config(os.path.normpath(os.path.join(os.path.dirname(path), base)), base)
         chain = (*trail, path)

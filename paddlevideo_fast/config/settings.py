@@ -77,6 +77,9 @@ class RunSettings:
         report: write `report.html` at the end of training and of a test.
         imports: modules, and files relative to this config, that register components of your own. Those of
             the files that it inherits are imported, too.
+        paths: where the relative paths of this file's DATASET start from (`file_path`, `data_prefix` and
+            `class_names`). `config`: the folder of this file, so that the folder can be moved; `cwd`: the
+            working folder.
     """
 
     model_name: str
@@ -109,6 +112,7 @@ class RunSettings:
     use_visualdl: bool = True
     report: bool = True
     imports: Sequence[str] = ()
+    paths: Literal["cwd", "config"] = "cwd"
 
     ignored_arguments: ClassVar[dict[str, str]] = {
         "use_gpu": "the device is chosen by what the installed Paddle offers",

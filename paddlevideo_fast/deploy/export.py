@@ -1,11 +1,13 @@
 """Writes a trained network as a program that runs without this package's code, also as ONNX."""
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import warnings
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -17,7 +19,9 @@ import paddle
 from paddle import nn
 from paddle.static import InputSpec
 
+import paddlevideo_fast
 from paddlevideo_fast.config import Config
+from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.deploy.paddlex_form import (
     NAME,
     PaddleXFolder,
@@ -29,6 +33,7 @@ from paddlevideo_fast.deploy.program import (
     PADDLE_SUFFIXES,
     PARAMS_SUFFIX,
     ProgramOptions,
+    checksum_of,
     checksums_of,
     open_program,
     require_unicode,
@@ -40,11 +45,13 @@ from paddlevideo_fast.deploy.recipe import (
     Split,
     read_recipe,
     recipe_of,
+    views_of,
 )
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.sync import staged
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader import (
     Classes,
     ClipRequest,
@@ -53,6 +60,7 @@ from paddlevideo_fast.loader import (
     compared,
     read_class_names,
 )
+from paddlevideo_fast.loader.class_names import NAMES_FILE
 from paddlevideo_fast.loader.pipeline import VideoFacts
 from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.log import get_logger
@@ -172,7 +180,11 @@ def export_model(
     ):
         model = _trained(cfg, weights, options)
         backbone, _ = backbone_of(model)
-        recipe = recipe._replace(settings=replace(recipe.settings, cpu_runtime=backbone.cpu_runtime))
+        known: dict[str, Any] = {
+            "cpu_runtime": backbone.cpu_runtime,
+            "made_from": checksum_of_source(cfg, weights),
+        }
+        recipe = recipe._replace(settings=replace(recipe.settings, **known))
         _check_free_axes(backbone, shape)
         recipe = _with_own_frames(backbone, recipe, made)
         try:
@@ -188,8 +200,32 @@ def export_model(
     return _files(given / name, options)
 
 
+def checksum_of_source(cfg: Config, weights: str | Path) -> int | None:
+    """A checksum of what decides a program, but for the options of its export; None for weights at a URL."""
+    if is_url(weights):
+        return None
+    data, names = cfg.get("DATASET") or {}, Path(weights).with_name(NAMES_FILE)
+    decisive = [
+        (paddlevideo_fast.__version__, paddle.__version__, cfg["model_name"]),
+        cfg["MODEL"],
+        cfg.get("PIPELINE"),
+        [views_of(data.get(split) or {}) for split in ("valid", "test")],
+        names.read_text(encoding="utf-8") if names.is_file() else data.get("class_names"),
+    ]
+    return zlib.crc32(json.dumps(decisive, default=str).encode(), checksum_of(Path(weights)))
+
+
 def _class_names(cfg: Config, weights: str, num_classes: int, file: str | Path | None) -> list[str] | None:
-    """The names of the classes by the file, the config or the weights, of which the weights must agree."""
+    """The names of the classes by the file, the config or the weights, of which the weights must agree.
+
+    The config that a run has saved names a file of the data, which may have been moved or changed since: the
+    names that the run has saved beside it say more.
+    """
+    place = Path(cfg.path or "")
+    is_saved = place.name == CONFIG_FILE and place.parent == Path(weights).parent
+    if file is None and is_saved and not cfg.where("DATASET.class_names").startswith("-o "):
+        file = Path(weights).with_name(NAMES_FILE)
+        file = file if file.is_file() else None
     if file is None:
         given = classes_of_config(cfg, num_classes)
     else:

@@ -430,10 +430,11 @@ def require_unicode(path: str | Path) -> None:
 
 def checksums_of(files: Iterable[Path]) -> dict[str, int]:
     """CRC-32 of files, by their endings."""
-    return {path.suffix: _checksum(path) for path in files}
+    return {path.suffix: checksum_of(path) for path in files}
 
 
-def _checksum(path: Path) -> int:
+def checksum_of(path: Path) -> int:
+    """CRC-32 of a file."""
     value = 0
     try:
         with open(path, "rb") as file:
@@ -451,7 +452,7 @@ def _check_files(files: Sequence[Path], checksums: Mapping[str, int]) -> None:
             raise ProgramError(
                 f"{path}: {settings} is of an export that wrote {', '.join(checksums)} only; export it again"
             )
-        if _checksum(path) != checksums[path.suffix]:
+        if checksum_of(path) != checksums[path.suffix]:
             raise ProgramError(
                 f"{path}: is damaged, or of another export than {settings}; copy the files of one export "
                 "together, or export it again"

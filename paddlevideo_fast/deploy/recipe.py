@@ -60,6 +60,7 @@ class ProgramSettings:
         num_spatial_crops: crops of a span, each a view of its own; null: the crops that the transforms make.
             Where both are null, all clips of a video are one view.
         checksums: CRC-32 of the program's files, by their endings; null for programs that are not checked.
+        made_from: checksum of the weights and the config that it was exported from; null: not known.
         imports: modules and absolute paths of files that register what PIPELINE names.
         cpu_runtime: what runs this network fastest on a CPU; see `program.Runtime`.
     """
@@ -74,6 +75,7 @@ class ProgramSettings:
     num_ensemble_views: NumViews | None = None
     num_spatial_crops: NumViews | None = None
     checksums: dict[str, int] | None = None
+    made_from: int | None = None
     imports: Sequence[str] = ()
     cpu_runtime: Runtime = "onnxruntime"
 
@@ -115,7 +117,7 @@ class Recipe(NamedTuple):
         content = {**asdict(self.settings), "PIPELINE": dict(self.section)}
         for name in ("imports", "activation"):
             if content[name] == getattr(ProgramSettings, name):
-                del content[name]  # earlier versions read the file, too
+                del content[name]
         Config(content).save(path)
 
 
@@ -205,7 +207,7 @@ def recipe_of(
         activation=activation_of(cfg["MODEL"]),
         input_dtype=input_dtype,
         imports=cfg.get("imports", ()) if _names_plugins(section) else (),
-        **_views((cfg.get("DATASET") or {}).get(split) or {}),
+        **views_of((cfg.get("DATASET") or {}).get(split) or {}),
     )
     return Recipe(settings, section)
 
@@ -218,7 +220,7 @@ def _names_plugins(section: Mapping[str, Any]) -> bool:
     return not all(map(is_own, used))
 
 
-def _views(section: Mapping[str, Any]) -> dict[str, Any]:
+def views_of(section: Mapping[str, Any]) -> dict[str, Any]:
     """How many views the data set of a section makes of a video."""
     arguments = arguments_of(DATASETS.get(section.get("format", "VideoDataset")))
     return {

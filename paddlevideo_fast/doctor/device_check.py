@@ -23,7 +23,7 @@ from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.prefetch import device_inputs, to_device
 from paddlevideo_fast.errors import MissingExtraError
 from paddlevideo_fast.loader import Batch
-from paddlevideo_fast.machine import gpu_number
+from paddlevideo_fast.machine import Gpu, gpu_number, installed_gpus
 from paddlevideo_fast.modeling import Preprocess, build_model
 from paddlevideo_fast.schedule.phases import plain_phases
 
@@ -46,9 +46,38 @@ def no_gpu() -> str | None:
     """Why Paddle computes on no GPU here; None: it does."""
     if gpu_number(paddle.get_device()) is not None:
         return None
-    if not paddle.is_compiled_with_cuda():
-        return "this Paddle is built for CPUs; install paddlepaddle-gpu"
-    return "this Paddle is built for GPUs and finds none: look at the driver with nvidia-smi"
+    if paddle.is_compiled_with_cuda():
+        return "this Paddle is built for GPUs and finds none: look at the driver with nvidia-smi"
+    there = installed_gpus()
+    advice = f". For the {there[0].name}:  {there[0].wheel}" if there else "; install paddlepaddle-gpu"
+    return f"this Paddle is built for CPUs{advice}"
+
+
+_ARCHITECTURES_OF_2_6_2 = (61, 70, 75, 80, 86)  # of the wheel on PyPI; it does not say them itself
+
+
+def no_code(gpu: Gpu) -> str | None:
+    """Why this Paddle cannot compute on a GPU; None: it can, or nothing says for which it was built.
+
+    The wheels hold machine code for some architectures, and none that the driver could translate for others.
+    """
+    built_for: Sequence[Any] = getattr(paddle.version, "cuda_archs", list)() or ()
+    if (paddle.__version__, paddle.version.cuda()) == ("2.6.2", "11.8"):
+        built_for = _ARCHITECTURES_OF_2_6_2
+    known = [int(str(one).rstrip("af")) for one in built_for]  # sm_90a: for 9.0 alone
+    if not known or gpu.runs(known):
+        return None
+    has = ", ".join(f"sm_{one}" for one in known)
+    return f"this Paddle has code for {has}, and the {gpu.name} is sm_{gpu.sm}. For it:  {gpu.wheel}"
+
+
+def _gpu_in_use() -> Gpu | None:
+    """The GPU that Paddle computes on."""
+    number = gpu_number(paddle.get_device())
+    if number is None:
+        return None
+    properties = paddle.device.cuda.get_device_properties(number)
+    return Gpu(properties.name, 10 * properties.major + properties.minor)
 
 
 def check_device(
@@ -66,11 +95,14 @@ def check_device(
         run") and a "figure": what was measured, or why the check failed or did not run.
     """
     reason = no_gpu() if device is None else None
+    gpu = None if reason or device else _gpu_in_use()
+    known = {"not run": reason, "failed": no_code(gpu) if gpu else None}
+    outcomes = [(outcome, why) for outcome, why in known.items() if why]
     results = []
     for name, check in CHECKS.items():
-        if not reason:
+        if not outcomes:
             progress(name)
-        outcome, figure = ("not run", reason) if reason else _result(check, device or paddle.get_device())
+        outcome, figure = outcomes[0] if outcomes else _result(check, device or paddle.get_device())
         results.append({"name": name, "outcome": outcome, "figure": figure})
     return {"environment": environment(), "checks": results}
 
@@ -91,10 +123,10 @@ def environment() -> dict[str, str]:
         "cuda": str(paddle.version.cuda()),
         "cudnn": str(paddle.version.cudnn()),
     }
-    number = gpu_number(paddle.get_device())
-    if number is not None:
-        properties = paddle.device.cuda.get_device_properties(number)
-        found["device"] = f"{properties.name}, sm_{properties.major}{properties.minor}"
+    gpu = _gpu_in_use()
+    if gpu is not None:
+        properties = paddle.device.cuda.get_device_properties(gpu_number(paddle.get_device()))
+        found["device"] = f"{gpu.name}, sm_{gpu.sm}"
         found["memory"] = f"{properties.total_memory / 2**30:.0f} GiB"
         found["devices"] = str(paddle.device.cuda.device_count())
     return found

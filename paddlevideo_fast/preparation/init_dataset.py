@@ -31,18 +31,18 @@ _DEEPEST = 40  # folders in folders, so that a circle of links ends
 
 
 class Found(NamedTuple):
-    """A video, or a part of one, and its class.
+    """A video, or a part of one, and its classes.
 
     Attributes:
         path: of the file.
-        label: name of its class.
+        labels: names of its classes.
         split: "train" or "valid" where its place says so, else None.
         where: the place in a list that names it, for messages; else empty.
         row: its entry in a list with named fields.
     """
 
     path: Path
-    label: str
+    labels: tuple[str, ...]
     split: str | None = None
     where: str = ""
     row: Row | None = None
@@ -68,6 +68,7 @@ class Source:
         classes: names of the classes, in the order of their labels.
         remarks: what was left out or decided, for the user.
         has_numbers: its classes are numbers of a list without named fields, and stay as they are.
+        has_several: a video of it may have any number of classes.
     """
 
     root: Path
@@ -75,6 +76,7 @@ class Source:
     classes: list[str]
     remarks: list[str] = field(default_factory=list)
     has_numbers: bool = False
+    has_several: bool = False
 
 
 class Probe(NamedTuple):
@@ -118,6 +120,8 @@ def find(source: Path, class_file: Path | None = None, data_prefix: Path | None 
         raise ToolError(
             f"{source}: holds no videos in folders of classes; looked for {', '.join(VIDEO_EXTENSIONS)}"
         )
+    if not found.classes:
+        raise ToolError(f"{source}: none of its entries has a label")
     if class_file is not None:
         found.classes = _read_classes(class_file, found)
     unwritable = [name for name in found.classes if not name.strip() or len(name.splitlines()) != 1]
@@ -133,7 +137,9 @@ def _read_classes(file: Path, found: Source) -> list[str]:
     largest = max(map(int, found.classes))
     if largest >= len(names):
         raise ToolError(f"{file}: has {len(names)} names, but the list has the label {largest}")
-    found.clips = [clip._replace(label=names[int(clip.label)]) for clip in found.clips]
+    found.clips = [
+        clip._replace(labels=tuple(names[int(label)] for label in clip.labels)) for clip in found.clips
+    ]
     return names
 
 
@@ -150,10 +156,10 @@ def _in_folders(root: Path) -> Source:
         split = SPLITS[folders.pop(0).lower()] if is_split and folders else None
         if folders:
             num_nested += len(folders) > 1
-            clips.append(Found(video, folders[0], split))
+            clips.append(Found(video, (folders[0],), split))
         else:
             num_outside += 1
-    classes = sorted({clip.label for clip in clips})
+    classes = sorted({label for clip in clips for label in clip.labels})
     there = {name for top in (tops if is_split else [""]) for name in _folders_in(root / top)}
     kinds = ", ".join(f"{count} {kind}" for kind, count in others.most_common(_NUM_NAMED))
     empty = sorted(there.difference(classes))
@@ -175,20 +181,16 @@ def _folders_in(folder: Path) -> list[str]:
 def _in_list(file: Path, root: Path) -> Source:
     clips = []
     for row in list_rows(str(file)):
-        if len(row.labels) != 1:
-            raise ToolError(
-                f"{file}:{row.line}: has {len(row.labels)} labels; a new set is made for videos of one "
-                "class. For several, write the config by hand and give the list as it is"
-            )
         named = row if is_table(file) else None
         where = f"{file}:{row.line}: " if row.span else ""
-        clips.append(Found(root / row.path, str(row.labels[0]), where=where, row=named))
-    labels = {clip.label for clip in clips}
+        clips.append(Found(root / row.path, tuple(map(str, row.labels)), where=where, row=named))
+    labels = {label for clip in clips for label in clip.labels}
     if not is_table(file):
         largest = max(map(int, labels), default=-1)
         return Source(root, clips, [str(label) for label in range(largest + 1)], has_numbers=True)
     key = int if all(label.isdecimal() for label in labels) else str
-    return Source(root, clips, sorted(labels, key=key))
+    several = any(len(clip.labels) != 1 for clip in clips)
+    return Source(root, clips, sorted(labels, key=key), has_several=several)
 
 
 # --- the split
@@ -200,6 +202,12 @@ def group_of(path: str, pattern: str | None) -> str:
     if match is None:
         return path
     return "/".join(part or "" for part in match.groups()) if match.groups() else match[0]
+
+
+def rarest_labels(clips: Sequence[Found]) -> list[str]:
+    """Of each clip the label that the fewest clips have, by which it is split; "" of a clip without one."""
+    counts = Counter(label for clip in clips for label in clip.labels)
+    return [min(clip.labels, key=lambda label: (counts[label], label), default="") for clip in clips]
 
 
 def split(
@@ -385,7 +393,7 @@ def warnings_of(
 def ending_of_lists(clips: Iterable[Found]) -> str:
     """How the names of the new lists end: .jsonl where clips say more than path and label."""
     rows = [clip.row for clip in clips if clip.row]
-    more = any((row.span, row.weight, row.group) != (None, 1.0, "") for row in rows)
+    more = any((row.span, row.weight, row.group) != (None, 1.0, "") or len(row.labels) != 1 for row in rows)
     return _NAMED if more else _PLAIN
 
 
@@ -397,8 +405,8 @@ def lines_of(
     rows = []
     for clip in clips:
         row = (clip.row if ending == _NAMED else None) or Row(0, "", ())
-        path, label = relative(source, clip.path), labels[clip.label]
-        rows.append((clip.path, row._replace(path=path, labels=(label,))))
+        path, own = relative(source, clip.path), tuple(labels[label] for label in clip.labels)
+        rows.append((clip.path, row._replace(path=path, labels=own)))
     return run.lines_of(rows, ending == _NAMED)
 
 

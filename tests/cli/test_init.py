@@ -8,11 +8,15 @@ from collections import Counter
 from pathlib import Path
 
 import cv2
+import paddle
 import pytest
 
+from paddlevideo_fast.assembly.data import data_identity, make_split
+from paddlevideo_fast.assembly.features import file_states
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.config.spec import RunSpec
+from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.preparation import init_dataset
 from paddlevideo_fast.preparation.init_dataset import Probe, split
 
@@ -96,7 +100,10 @@ def test_the_config_trains_from_another_folder(run, folder, tmp_path, monkeypatc
     assert config["epochs"] == config["OPTIMIZER"]["learning_rate"]["max_epoch"] == 60
     assert config["DATASET"]["batch_size"] == 4  # of 8 in the recipe: there are 16 clips
     assert not any("RandomFlip" in step for step in config["PIPELINE"]["train"]["transform"])
-    assert "next: paddlevideo-fast train -c my_set/config.yaml" in told
+    assert "next: paddlevideo-fast train my_set" in told
+    again = f"next: paddlevideo-fast init {folder} --output my_set_head --recipe tsm_ucf101_videos"
+    for words in (again, "next: paddlevideo-fast features my_set_head --output my_set_head/features"):
+        assert words in told
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     rate = "OPTIMIZER.learning_rate"
@@ -278,7 +285,7 @@ def test_the_learning_rate_fits_the_batch(run, folder, tmp_path, capfd):
     assert "# Changed: 10.41 epochs of warm-up, and 34 in the recipe." in text
     assert "is for updates of 64 clips" in text
     assert "in one process, updates of 4 take 0.0625 times it" in text
-    assert "--recipe slowfast_ucf101_videos fine-tunes weights of Kinetics-400" in capfd.readouterr().out
+    assert "--recipe slowfast_ucf101_videos fine-tunes trained weights" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -380,6 +387,59 @@ def test_a_list_with_spans_and_groups(run, videos, tmp_path, capfd):
     assert config["DATASET"]["train"]["file_path"].endswith("train.jsonl")
     assert run("x.csv", "--output", "again", "--group", "cam") == 2
     assert "the list has groups of its own" in "".join(capfd.readouterr())
-    (tmp_path / "y.jsonl").write_text('{"path": "a.mp4", "label": [0, 1]}')
-    assert run("y.jsonl", "--output", "again") == 2
-    assert "y.jsonl:1: has 2 labels" in "".join(capfd.readouterr())
+
+
+def test_a_list_with_several_labels(run, videos, tmp_path, capfd):
+    """Rare classes reach both sides, and the config has the head, loss and metric of several labels."""
+    labels = [["jump", "run"], ["run"], ["swim", "jump"], []]
+    rows = [{"path": str(video), "label": labels[number % 4]} for number, video in enumerate(videos[:24])]
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run("x.jsonl", "--output", "out") == 0
+    found = {
+        side: [
+            json.loads(line)["label"] for line in (tmp_path / f"out/{side}.jsonl").read_text().splitlines()
+        ]
+        for side in ("train", "valid")
+    }
+    assert sum(map(len, found.values())) == 24
+    for rows in found.values():
+        sets = {tuple(sorted([row] if isinstance(row, int) else row)) for row in rows}
+        assert sets == {(0, 1), (1,), (0, 2), ()}
+    spec = RunSpec.for_training(load_config(tmp_path / "out/config.yaml"))
+    assert (spec.model["head"]["activation"], spec.model["head"]["num_classes"]) == ("sigmoid", 3)
+    assert spec.model["head"]["loss_cfg"]["name"] == "BinaryCrossEntropyLoss"
+    assert spec.config["METRIC"]["name"] == "MeanAveragePrecision"
+    told = capfd.readouterr().out.splitlines()
+    count = next(line.split() for line in told if line.startswith("all "))
+    assert sum(map(int, count[1:])) == 24, "videos, not labels"
+    words = ["-o", "epochs=1", "-o", "DATASET.num_workers=0", "--max_iters", "1"]
+    assert main(["train", "-c", str(tmp_path / "out/config.yaml"), "--validate", *words]) == 0
+    assert "mAP" in "".join(capfd.readouterr())
+
+
+def test_a_folder_with_its_videos_is_moved(run, videos, tmp_path):
+    """No path of the config is absolute, and another folder reads the same clips."""
+    for number, video in enumerate(videos[:12]):
+        put(video, tmp_path / "here/videos" / "ab"[number % 2] / f"{number}.mp4")
+    assert run("here/videos", "--output", "here/my_set", "--recipe", "slowfast") == 0
+    text = (tmp_path / "here/my_set/config.yaml").read_text()
+    assert str(tmp_path) not in text
+    assert "_BASE_: slowfast_motion" in text or paddle.get_device() != "cpu"
+
+    def identity(config):
+        """What a run compares before it resumes, and stored features before they are read."""
+        spec = RunSpec.of(config)
+        split = make_split(spec, "train", "NCTHW", Distribution())
+        return data_identity(spec, split), file_states(split.dataset)
+
+    before = identity(load_config(tmp_path / "here/my_set/config.yaml"))
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    (tmp_path / "there/mine.yaml").write_text("_BASE_: my_set/config.yaml\nseed: 3\n")
+    config = load_config(tmp_path / "there/mine.yaml")
+    data = config["DATASET"]
+    assert identity(config) == before
+    assert data["train"]["data_prefix"] == str(tmp_path / "there/videos")
+    assert Path(data["class_names"]).read_text() == "a\nb\n"
+    for side in ("train", "valid", "test"):
+        for line in Path(data[side]["file_path"]).read_text().splitlines():
+            assert (tmp_path / "there/videos" / line.rsplit(" ", 1)[0]).is_file()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import paddle
 import pytest
 
+from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.deploy.export import ExportOptions, export_model
 from paddlevideo_fast.deploy.predictor import (
     BatchTime,
@@ -117,6 +119,22 @@ def test_the_command_on_real_clips(exported, predict, real_clips_dir):
     assert (code, len(out.splitlines()), err) == (0, 6, "")
 
 
+def test_what_paddle_prints_is_not_in_the_json(exported, real_clips_dir, capfd):
+    """The passes of oneDNN print on the stdout of the process."""
+    program = exported("slowfast", FLOAT32).program.with_suffix("")
+    words = [
+        "predict",
+        str(program),
+        "-i",
+        str(real_clips_dir / "mma_demo.mp4"),
+        "--json",
+        "--enable_mkldnn=1",
+    ]
+    capfd.readouterr()  # of the export
+    assert main(words) == 0
+    assert len(json.loads(capfd.readouterr().out)) == 1
+
+
 def test_a_bad_file_is_one_error_and_the_others_go_on(exported, predict, make_clip, broken_videos, tmp_path):
     program = exported("tsm", FLOAT32).program
     make_clip(tmp_path / "a.mp4", 12, (64, 64))
@@ -167,9 +185,15 @@ def test_class_names_and_a_config_in_place_of_the_settings(
     words[3] = moved[0].with_suffix("")  # the ending may be left out
     code, _, err = predict(*words)
     assert (code, err.count("ConfigError")) == (2, 1)
-    for missing in (tmp_path / "other", tmp_path, ""):
+    (tmp_path / "empty").mkdir()
+    absent = "there is no such file; paddlevideo-fast export writes it"
+    for missing, told in (
+        (tmp_path / "other", absent),
+        ("", absent),
+        (tmp_path / "empty", "holds no program"),
+    ):
         code, _, err = predict("-i", video, "--model_file", missing)
-        assert (code, err.count("there is no such file; paddlevideo-fast export writes it")) == (2, 1)
+        assert (code, err.count(told)) == (2, 1)
     config = ["--config", "tsm_motion", "-o", f"DATASET.class_names={names}"]
     code, out, _ = predict(*words, *config, "--use_gpu=False")
     assert (code, out) == (0, named)
@@ -230,6 +254,7 @@ def test_benchmark_and_a_list_of_files(exported, predict, motion_videos, tmp_pat
         ("--device=cpu --provider=cpu", "--provider: says where the program runs"),
         ("--device=cpu --use_tensorrt=True", "--use_tensorrt: runs on a GPU"),
         ("--override=model_name=x --import=./y.py", "--override: sets a key of --config, which is missing"),
+        ("-w y.pdparams", "MODEL: is given twice"),
         ("--stride_sec 1", "--stride_sec: needs --window_sec"),
         ("--timeline t.png", "--timeline: needs --window_sec"),
         ("--window_sec two", "invalid float value: 'two'"),
@@ -244,6 +269,44 @@ def test_flags_that_do_not_fit_are_refused(predict, flags, told):
     code, _, err = predict("-i", "a.mp4", "--model_file", "x", *flags.split())
     assert code == 2
     assert told in err
+
+
+def test_a_run_is_exported_once_and_its_program_predicts(trained, predict, motion_videos, tmp_path):
+    run, folder = trained("tsm"), tmp_path / "output/mine"
+    folder.mkdir(parents=True)
+    weights, program = folder / "TSM_motion_best.pdparams", folder / "inference/TSM_motion.pdiparams"
+    shutil.copy(run.weights, weights)
+    cfg = copy.deepcopy(run.cfg)
+    cfg.save(folder / "config.yaml")
+    paths, expected = validated(run, motion_videos)
+
+    def scores(*words):
+        code, out, err = predict(*words, "-i", paths[0], "--json", "--top_k", "8")
+        assert code == 0, err
+        return {one["name"]: one["score"] for one in json.loads(out)[0]["top"]}, err
+
+    found, err = scores(folder)
+    probabilities = paddle.nn.functional.softmax(paddle.to_tensor(expected[0, 0])).numpy()
+    assert np.allclose([found[str(number)] for number in range(8)], probabilities, rtol=1e-3, atol=1e-5)
+    assert f"weights: {weights}" in err
+    assert f"program: exporting to {folder}/inference/TSM_motion" in err
+    written = program.stat().st_mtime_ns
+    assert scores("-w", weights)[0] == scores(folder / "inference")[0] == found
+    assert program.stat().st_mtime_ns == written, "the program was reused"
+    (folder / "class_names.txt").write_text("".join(f"motion {number}\n" for number in range(8)))
+    cfg["DATASET"]["class_names"] = str(tmp_path / "moved/classes.txt")  # which are no more needed
+    cfg.save(folder / "config.yaml")
+    assert scores(folder)[0].keys() == {f"motion {number}" for number in range(8)}
+    state = paddle.load(str(weights))
+    first = next(name for name in state if name.startswith("head") and state[name].ndim == 1)
+    state[first] = state[first] + paddle.arange(8, dtype="float32")
+    paddle.save(state, str(weights))
+    others = scores(folder)[0]
+    assert others["motion 7"] > found["7"]
+    shutil.copy(program, folder / "inference/other.pdiparams")
+    assert "holds several programs; name one" in predict(folder / "inference", "-i", paths[0])[2]
+    (folder / "config.yaml").unlink()
+    assert "give a config with -c" in predict(weights, "-i", paths[0])[2]
 
 
 def test_wrong_arguments_of_a_predictor_are_one_error(exported, motion_videos):

@@ -13,6 +13,7 @@ from paddlevideo_fast.cli.commands import COMMANDS
 from paddlevideo_fast.doctor import device_check
 from paddlevideo_fast.doctor.device_check import CHECKS, check_device, table
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.machine import Gpu
 
 main = COMMANDS["doctor"].start
 
@@ -53,9 +54,36 @@ def test_the_checks_compute_what_they_say(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(device_check, "no_gpu", lambda: None)
     monkeypatch.setattr(device_check, "CHECKS", {names[0]: CHECKS[names[0]]})
     monkeypatch.setattr("paddle.get_device", lambda: "gpu:0")
+    monkeypatch.setattr(device_check, "_gpu_in_use", lambda: None)
     monkeypatch.setattr(device_check, "environment", dict)
     assert main(["--device-check", "--output", str(tmp_path)]) == 1
     assert "failed  training, float32" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("sm", "wheel"),
+    [(75, None), (89, None), (90, 'paddlepaddle-gpu>=3" -i'), (120, "/cu129/")],
+)
+def test_a_gpu_without_code_in_this_paddle_fails_with_the_wheel_it_needs(monkeypatch, sm, wheel):
+    """The wheel on PyPI has code for sm_86 at most, which sm_89 runs and sm_90 does not."""
+    monkeypatch.setattr("paddle.version.cuda_archs", lambda: [61, 70, 75, 80, 86], raising=False)
+    told = device_check.no_code(Gpu("a card", sm))
+    assert (told is None) == (wheel is None)
+    assert told is None or (wheel in told and f"the a card is sm_{sm}" in told)
+    monkeypatch.setattr(device_check, "_gpu_in_use", lambda: Gpu("a card", 120))
+    monkeypatch.setattr(device_check, "no_gpu", lambda: None)
+    monkeypatch.setattr(device_check, "environment", dict)
+    assert {each["outcome"] for each in check_device()["checks"]} == {"failed"}
+
+
+def test_a_paddle_for_cpus_names_the_wheel_of_the_gpu_that_is_there(monkeypatch, tmp_path):
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho NVIDIA H100 80GB HBM3, 9.0\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr("paddle.is_compiled_with_cuda", lambda: False)
+    told = device_check.no_gpu()
+    assert told.startswith("this Paddle is built for CPUs. For the NVIDIA H100 80GB HBM3:  python -m pip")
+    assert told.endswith("/cu126/")
 
 
 def test_measurements_without_a_gpu_are_one_error(tmp_path):
