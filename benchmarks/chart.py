@@ -9,50 +9,46 @@ from paddlevideo_fast.report import picture
 
 CHART = ROOT / "docs" / "images" / "speed.png"
 RECIPES = {"tsm": "TSM", "slowfast": "SlowFast"}
+_CLIPS = {"mma_demo": "mma_demo\n340×256", "pancake": "pancake\n426×240", "nasa": "nasa*\n320×180"}
+_FILES = {"mma_demo.mp4": "mma_demo", "pancake.mkv": "pancake", "nasa (stream 1).mp4": "nasa"}
 
 
 def draw_speed(path: Path) -> None:
-    """Draws how many times less CPU time clips and frames take than with PaddleVideo and with decord.
+    """Draws the CPU time of training clips and of reading frames, with PaddleVideo, decord and this toolkit.
 
     Raises:
         PaddleVideoFastError: the file cannot be written.
     """
-    with picture(path, 1, 2, figsize=(10, 3.7), width_ratios=(3, 2)) as (figure, (left, right)):
-        clips: dict[str, dict[str, float]] = {}
-        for row in load("paddlevideo")["rows"]:
-            clips.setdefault(row["recipe"], {})[row["clip"]] = row["cpu_ratio"]
-        names = ["mma_demo\n340×256", "pancake\n426×240", "nasa*\n320×180"]
-        series = {RECIPES[recipe]: list(ratios.values()) for recipe, ratios in clips.items()}
-        _draw_bars(left, names, series, ("C0", "C1"), "PaddleVideo")
-        left.set_title("From a video file to a training clip, against PaddleVideo", fontsize=11)
-        means = load("reader")["means"]
-        patterns = {"sparse-8": "8 frames over\nthe video", "32x2": "32 frames,\ntwo apart"}
-        series = {
-            name: [1 / means[pattern]["one_stream"][reader] for pattern in patterns]
-            for reader, name in (("ours", "the videos as they are"), ("ours, prepared", "prepared videos"))
-        }
-        _draw_bars(right, list(patterns.values()), series, ("0.6", "C2"), "decord")
-        right.set_title("Reading frames, against decord", fontsize=11)
-        left.set_ylabel("how many times less CPU time", fontsize=10)
-        note = "* nasa.mp4 holds two video streams; PaddleVideo, with decord, reads the larger one (480×270)."
+    with picture(path, 1, 3, figsize=(11, 3.7)) as (figure, axes):
+        for axis, (recipe, name) in zip(axes, RECIPES.items()):
+            rows = {row["clip"]: row for row in load("paddlevideo")["rows"] if row["recipe"] == recipe}
+            series = {
+                "PaddleVideo": [rows[clip]["paddlevideo_ms"] for clip in _CLIPS],
+                "paddlevideo_fast": [rows[clip]["ms"] for clip in _CLIPS],
+            }
+            _draw_bars(axis, series)
+            axis.set_title(f"A {name} training clip", fontsize=11)
+        reading: dict[str, dict[str, float]] = {"decord": {}, "paddlevideo_fast": {}}
+        for row in load("reader")["rows"]:
+            if row["pattern"] == "sparse-8" and row["clip"] in _FILES:
+                reader = "decord" if row["reader"] == "decord" else "paddlevideo_fast"
+                reading[reader][_FILES[row["clip"]]] = row["ms"]
+        _draw_bars(axes[2], {name: [ms[clip] for clip in _CLIPS] for name, ms in reading.items()})
+        axes[2].set_title("Reading 8 frames of a video", fontsize=11)
+        axes[0].set_ylabel("CPU time in ms, less is better", fontsize=10)
+        note = "* nasa.mp4 holds two video streams; its first one is measured, in a file of its own."
         figure.supxlabel(note, fontsize=8, x=0.01, ha="left", color="0.3")
 
 
-def _draw_bars(
-    axis: Any,
-    names: Sequence[str],
-    series: Mapping[str, Sequence[float]],
-    colors: Sequence[str],
-    baseline: str,
-) -> None:
-    """Draws groups of bars with their values, and a line at 1 for the baseline."""
+def _draw_bars(axis: Any, series: Mapping[str, Sequence[float]]) -> None:
+    """Draws a group of bars with their values for each clip."""
     width = 0.8 / len(series)
     for number, (label, values) in enumerate(series.items()):
-        positions = [position + (number - (len(series) - 1) / 2) * width for position in range(len(names))]
-        bars = axis.bar(positions, values, 0.95 * width, label=label, color=colors[number])
-        axis.bar_label(bars, [f"{value:.1f}×" for value in values], padding=2, fontsize=10)
-    axis.axhline(1, color="0.3", linestyle="--", linewidth=1, label=f"{baseline} = 1")
-    axis.set_xticks(range(len(names)), names, fontsize=10)
+        positions = [position + (number - (len(series) - 1) / 2) * width for position in range(len(_CLIPS))]
+        color = "C2" if label == "paddlevideo_fast" else "0.6"
+        bars = axis.bar(positions, values, 0.95 * width, label=label, color=color)
+        axis.bar_label(bars, [f"{value:.0f}" for value in values], padding=2, fontsize=10)
+    axis.set_xticks(range(len(_CLIPS)), list(_CLIPS.values()), fontsize=10)
     axis.margins(y=0.15)
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(fontsize=9, frameon=False)
