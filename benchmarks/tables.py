@@ -1,7 +1,7 @@
 """Writes the numbers of the documentation's tables and the chart of the README from benchmarks/results.
 
 A table lies between `<!-- results: NAME -->` and `<!-- end -->` in a page of docs/en or docs/zh-CN; NAME is a
-key of `TABLES`, or names a recipe. The page has the table's heading and its words, in its own language;
+key of `TABLES`, or "recipes". The page has the table's heading and its words, in its own language;
 the cells that a table here gives as "" are the page's own. A result file has the values that a benchmark
 returned ("result"), how they were measured ("command", "environment") and when ("date", and "revision", the
 commit that brought the numbers).
@@ -19,6 +19,7 @@ from benchmarks import recipes
 from benchmarks.chart import CHART, RECIPES, draw_speed
 from benchmarks.measuring import ROOT, load
 from benchmarks.reader_trials import REFUSED, REPLACED, RIGHT, WITHOUT_A_WORD
+from paddlevideo_fast.config.zoo import read_zoo
 from paddlevideo_fast.errors import PaddleVideoFastError
 
 _BLOCK = re.compile(r"<!-- results: (\w+) -->\n\n?(\|.*\n)(\|-.*\n)((?:\|.*\n)*)\n?(?=<!-- end -->)")
@@ -55,8 +56,8 @@ def updated(page: Path) -> str:
         name, head, rule, body = match.groups()
         if name in TABLES:
             rows = TABLES[name]()
-        elif name in recipes.NAMES:
-            rows = recipes.table(name, page.parent.name)
+        elif name == "recipes":
+            rows = recipes.table(page.parent.name)
         else:
             return match[0]  # tools/model_zoo.py writes it
         own = [line.strip("|\n").split("|") for line in body.splitlines()]
@@ -87,6 +88,18 @@ def _each(result: str, *cells: str, key: str = "rows") -> Rows:
     found = load(result)[key]
     rows = found.values() if isinstance(found, dict) else found
     return [[cell.format(**row) for cell in cells] for row in rows]
+
+
+def _networks() -> Rows:
+    """The networks of built-in configs, with what others published for the config as it is."""
+    published = {entry.name: entry.published for entry in read_zoo()}
+    rows = []
+    for name, row in load("networks")["rows"].items():
+        frames, height, _ = row["clip"]
+        best = next((result for result in published[name] if not result.options), None)
+        cells = [f"`{name}`", f"{frames}×{height}²", f"{row['parameters'] / 1e6:.3g}", f"{row['macs'] / 1e9:.3g}"]
+        rows.append(["", *cells, *([f"{best.top1:.1f}%", best.views] if best else ["–", "–"])])
+    return rows
 
 
 def _precision() -> Rows:
@@ -291,6 +304,8 @@ def _reader_sequences() -> Rows:
 
 _SPREAD = "{spread[0]:.2f}–{spread[1]:.2f}"
 TABLES: Mapping[str, Callable[[], Rows]] = {
+    "networks": _networks,
+    "quickstart": partial(_runs, "quickstart"),
     "multigrid": partial(_multigrid, "multigrid_training"),
     "multigrid_56": partial(_multigrid, "multigrid_training_56"),
     "multigrid_28": partial(_multigrid, "multigrid_training_28"),
