@@ -15,7 +15,8 @@ from paddlevideo_fast.modeling import MacCounter, build_model, count_parameters
 CONFIGS = (
     *("tsm_small", "tsm_k400_videos", "tsn_k400_videos", "pptsm_k400_frames_uniform"),
     *("pptsm_lcnet_k400_8frames_uniform", "pptsm_mv3_k400_frames_uniform", "movinet_k400_frame"),
-    *("x3d_xs", "x3d_s", "x3d_m", "r2plus1d_r50_16x4", "i3d_8x8", "slow_8x8", "slowfast_4x16", "slowfast_8x8"),
+    *("x3d_xs", "x3d_s", "x3d_m", "r2plus1d_r50_16x4", "i3d_8x8"),
+    *("slow_8x8", "slowfast_4x16", "slowfast_8x8"),
     *("mvitv2_s_16x4", "videoswin_tiny_k400_videos", "videoswin_base_k400_videos"),
     *("timesformer_k400_videos", "pptimesformer_k400_videos"),
     *("videomae_vit_s_k400_videos", "videomae_vit_b_k400_videos"),

@@ -97,8 +97,9 @@ def _networks() -> Rows:
     for name, row in load("networks")["rows"].items():
         frames, height, _ = row["clip"]
         best = next((result for result in published[name] if not result.options), None)
-        cells = [f"`{name}`", f"{frames}×{height}²", f"{row['parameters'] / 1e6:.3g}", f"{row['macs'] / 1e9:.3g}"]
-        rows.append(["", *cells, *([f"{best.top1:.1f}%", best.views] if best else ["–", "–"])])
+        sizes = [f"{row[key] / unit:.3g}" for key, unit in (("parameters", 1e6), ("macs", 1e9))]
+        results = [f"{best.top1:.1f}%", best.views] if best else ["–", "–"]
+        rows.append(["", f"`{name}`", f"{frames}×{height}²", *sizes, *results])
     return rows
 
 
