@@ -174,14 +174,23 @@ def differences() -> list[tuple[str, str, str, str]]:
 
 
 def table(language: str) -> list[list[str]]:
-    """The cells of the table: "" for what the page itself says: network, row and note."""
+    """The cells of the table: config, row, here, published, note; "" for words of the page itself."""
 
     def translated(text: str) -> str:
         for pattern, chinese in _IN_CHINESE if language == "zh-CN" else ():
             text = re.sub(pattern, chinese, text)
         return text
 
-    return [["", "", translated(here), translated(there), ""] for _, _, here, there in differences()]
+    return [
+        [
+            f"[{config.rpartition('/')[2]}](../../configs/recognition/{config}.yaml)",
+            "" if language == "zh-CN" else what,
+            translated(here),
+            translated(there),
+            "",
+        ]
+        for config, what, here, there in differences()
+    ]
 
 
 _IN_CHINESE = (
