@@ -186,6 +186,23 @@ def test_configs_and_overrides_of_the_commands_are_accepted(working_copy):
     assert checked >= 10
 
 
+def test_keys_components_and_imports_of_the_pages_exist():
+    """Keys stand in the generated reference, CamelCase names in the package; Python examples import it."""
+    keys = set(re.findall(r"\w+", (DOCS / "en" / "config_reference.md").read_text(encoding="utf-8")))
+    sources = (ROOT / "paddlevideo_fast").rglob("*.py")
+    names = {word for path in sources for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    names |= {"OnFailure"}  # of Kubernetes
+    for page in sorted((DOCS / "en").glob("*.md")):
+        for code in re.findall(r"`([^`\n]+)`", prose(page)) if page.name != "migrating.md" else ():
+            for key in re.findall(r"\b[A-Z_]{3,}\.(?!md\b)([a-z_.\d]{2,})", code):
+                parts = {part for part in key.split(".") if part and not part.isdigit()}
+                assert parts <= keys, f"{page.name}: {code}"
+            assert not re.fullmatch(r"(?:[A-Z][a-z0-9]+){2,}", code) or code in names, f"{page.name}: {code}"
+        for line in "".join(block.code for block in blocks(page) if block.lang == "python").splitlines():
+            if re.match(r"(from|import) paddlevideo_fast\b[^(]*$", line):
+                exec(line, {})
+
+
 def test_decisions_have_numbers_of_their_own():
     pages = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
     numbers = [int(page.name[:4]) for page in pages]
