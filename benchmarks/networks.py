@@ -1,4 +1,4 @@
-"""Parameters and multiply-adds of built-in networks, counted in a forward pass of one clip."""
+"""The size of the networks of the built-in configs: parameters, and multiply-adds of a clip."""
 
 import argparse
 from collections.abc import Sequence
@@ -9,48 +9,41 @@ import paddle
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.export import clip_shape
 from paddlevideo_fast.deploy.recipe import recipe_of
-from paddlevideo_fast.modeling import build_model, count_parameters
-from paddlevideo_fast.modeling.complexity import MacCounter
+from paddlevideo_fast.modeling import MacCounter, build_model, count_parameters
 
-# one config for each network, in the order of the README's table
+# What the page that helps to choose a network names, in its order.
 CONFIGS = (
-    *("tsn_k400_videos", "tsm_k400_videos", "pptsm_k400_frames_uniform", "pptsm_lcnet_k400_8frames_uniform"),
-    *("slow_8x8", "slowfast_4x16", "slowfast_8x8", "i3d_8x8", "r2plus1d_r50_16x4", "x3d_s", "x3d_m"),
-    *("movinet_k400_frame", "mvitv2_s_16x4", "videoswin_tiny_k400_videos", "timesformer_k400_videos"),
+    *("tsm_small", "tsm_k400_videos", "tsn_k400_videos", "pptsm_k400_frames_uniform"),
+    *("pptsm_lcnet_k400_8frames_uniform", "pptsm_mv3_k400_frames_uniform", "movinet_k400_frame"),
+    *("x3d_xs", "x3d_s", "x3d_m", "r2plus1d_r50_16x4", "i3d_8x8"),
+    *("slow_8x8", "slowfast_4x16", "slowfast_8x8"),
+    *("mvitv2_s_16x4", "videoswin_tiny_k400_videos", "videoswin_base_k400_videos"),
+    *("timesformer_k400_videos", "pptimesformer_k400_videos"),
     *("videomae_vit_s_k400_videos", "videomae_vit_b_k400_videos"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds this benchmark's options."""
-    parser.add_argument("--configs", nargs="+", default=CONFIGS, help="built-in configs (default: README's)")
+    parser.add_argument("--configs", nargs="+", default=CONFIGS, metavar="CONFIG", help="names of configs")
 
 
-def run(configs: Sequence[str] = CONFIGS) -> dict[str, Any]:
-    """Counts each network.
-
-    Args:
-        configs: names of built-in configs.
+def run(configs: Sequence[str]) -> dict[str, Any]:
+    """Counts each network on one clip of the shape that validation makes.
 
     Returns:
-        "rows", by config: "clip", [T, H, W] of a clip of the validation, "parameters", and "macs", the
-        multiply-adds of one clip and crop.
+        "rows": by config, "parameters", "macs" of a clip and its "clip" as [T, H, W].
     """
-    return {"rows": {name: _counted(name) for name in configs}}
+    return {"rows": {name: _size(name) for name in configs}}
 
 
-def _counted(name: str) -> dict[str, Any]:
+def _size(name: str) -> dict[str, Any]:
     config = load_config(name)
-    num_frames, height, width = clip_shape(recipe_of(config, "valid", "float32"))
+    recipe = recipe_of(config, "valid")
+    frames, height, width = clip_shape(recipe)
     model = build_model(config["MODEL"], load_pretrained=False)
     model.eval()
-    shape = [1, 3, num_frames, height, width]
-    if model.layout == "NTCHW":
-        shape[1:3] = num_frames, 3
-    with MacCounter(model) as counter, paddle.no_grad():
-        model(paddle.zeros(shape))
-    return {
-        "clip": [num_frames, height, width],
-        "parameters": count_parameters(model),
-        "macs": counter.macs,
-    }
+    shape = [frames, 3, height, width] if recipe.settings.layout == "NTCHW" else [3, frames, height, width]
+    with paddle.no_grad(), MacCounter(model) as counter:
+        model(paddle.zeros([1, *shape]))
+    return {"parameters": count_parameters(model), "macs": counter.macs, "clip": [frames, height, width]}

@@ -1,4 +1,4 @@
-"""What a shipped recipe amounts to, beside what was published: the tables of docs/*/recipes.md.
+"""What a shipped recipe amounts to, where that is not what was published: a table of docs/*/model_zoo.md.
 
 `published_recipes.yml` has for each network the config, the source and what was published. What the config
 amounts to is computed here. Why it differs is written on the pages.
@@ -35,8 +35,8 @@ _NOT_AUGMENTATION = ("Scale", "CenterCrop")
 
 
 ENTRIES: list[dict[str, Any]] = yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))
-# The networks whose recipe is published, by the names of their tables.
-NAMES = {f"recipe_{entry['config'].rpartition('/')[2]}": entry for entry in ENTRIES if "rows" in entry}
+# The networks whose recipe is published.
+NETWORKS = [entry for entry in ENTRIES if "rows" in entry]
 
 
 def _spec(config: str) -> RunSpec:
@@ -163,23 +163,37 @@ def _test(spec: RunSpec) -> str:
     return f"{views} × {crops} of {frames} frames, {' → '.join(sizes)} pixels{position}"
 
 
-def table(name: str, language: str) -> list[list[str]]:
-    """The cells of a network's table: "" for the page's word, here, published, "" for the page's note."""
+def differences() -> list[tuple[str, str, str, str]]:
+    """(config, row, here, published) of each row in which a shipped recipe differs from the published one."""
+    return [
+        (entry["config"], what, text, entry["rows"][what])
+        for entry in NETWORKS
+        for what, text in effective(entry["config"]).items()
+        if entry["rows"][what] != text
+    ]
+
+
+def table(language: str) -> list[list[str]]:
+    """The cells of the table: config, row, here, published, note; "" for words of the page itself."""
 
     def translated(text: str) -> str:
         for pattern, chinese in _IN_CHINESE if language == "zh-CN" else ():
             text = re.sub(pattern, chinese, text)
         return text
 
-    published, here = NAMES[name]["rows"], effective(NAMES[name]["config"])
     return [
-        ["", translated(text), translated("the same" if published[what] == text else published[what]), ""]
-        for what, text in here.items()
+        [
+            f"[{config.rpartition('/')[2]}](../../configs/recognition/{config}.yaml)",
+            "" if language == "zh-CN" else what,
+            translated(here),
+            translated(there),
+            "",
+        ]
+        for config, what, here, there in differences()
     ]
 
 
 _IN_CHINESE = (
-    ("^the same$", "相同"),
     (NOT_KNOWN, "未查到"),
     (r", then a cosine", "，之后为余弦"),
     (r"(\d+) clips of (\d+) frames, short side (\d+)", r"\1 个片段，每个 \2 帧，短边 \3"),

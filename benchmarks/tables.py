@@ -1,7 +1,7 @@
 """Writes the numbers of the documentation's tables and the chart of the README from benchmarks/results.
 
 A table lies between `<!-- results: NAME -->` and `<!-- end -->` in a page of docs/en or docs/zh-CN; NAME is a
-key of `TABLES`, or names a recipe. The page has the table's heading and its words, in its own language;
+key of `TABLES`, or "recipes". The page has the table's heading and its words, in its own language;
 the cells that a table here gives as "" are the page's own. A result file has the values that a benchmark
 returned ("result"), how they were measured ("command", "environment") and when ("date", and "revision", the
 commit that brought the numbers).
@@ -56,8 +56,8 @@ def updated(page: Path) -> str:
         name, head, rule, body = match.groups()
         if name in TABLES:
             rows = TABLES[name]()
-        elif name in recipes.NAMES:
-            rows = recipes.table(name, page.parent.name)
+        elif name == "recipes":
+            rows = recipes.table(page.parent.name)
         else:
             return match[0]  # tools/model_zoo.py writes it
         own = [line.strip("|\n").split("|") for line in body.splitlines()]
@@ -88,6 +88,22 @@ def _each(result: str, *cells: str, key: str = "rows") -> Rows:
     found = load(result)[key]
     rows = found.values() if isinstance(found, dict) else found
     return [[cell.format(**row) for cell in cells] for row in rows]
+
+
+def _networks(*, of_readme: bool = False) -> Rows:
+    """The networks of built-in configs, with what others published for the config as it is."""
+    published = {entry.name: entry.published for entry in read_zoo()}
+    rows = []
+    for name, row in load("networks")["rows"].items():
+        frames, height, _ = row["clip"]
+        best = next((result for result in published[name] if not result.options), None)
+        sizes = [f"{row[key] / unit:.3g}" for key, unit in (("parameters", 1e6), ("macs", 1e9))]
+        results = ["–", "–"]
+        if best is not None:
+            results = [f"{best.top1:.1f}%", best.toolkit if of_readme else best.views]
+        if best is not None or not of_readme:
+            rows.append(["", f"`{name}`", f"{frames}×{height}²", *sizes, *results])
+    return rows
 
 
 def _precision() -> Rows:
@@ -139,17 +155,6 @@ def _cpu_operators() -> Rows:
         for name, sides in load("cpu")["operators"].items()
         for before, now, torch in [(sides["before"], sides["now"], sides["torch"])]
     ]
-
-
-def _networks() -> Rows:
-    """One row for each network, with the result that `zoo` lists for its config."""
-    published = {entry.name: entry.published[0] for entry in read_zoo() if entry.published}
-    rows = []
-    for name, row in load("networks")["rows"].items():
-        clip = "{}×{}×{}".format(*row["clip"])
-        size, macs = f"{row['parameters'] / 1e6:.1f} M", f"{row['macs'] / 1e9:.1f}"
-        rows.append(["", name, clip, size, macs, f"{published[name].top1:.1f}", published[name].toolkit])
-    return rows
 
 
 def _decoders() -> Rows:
@@ -303,6 +308,9 @@ def _reader_sequences() -> Rows:
 
 _SPREAD = "{spread[0]:.2f}–{spread[1]:.2f}"
 TABLES: Mapping[str, Callable[[], Rows]] = {
+    "networks": _networks,
+    "networks_of_readme": partial(_networks, of_readme=True),
+    "quickstart": partial(_runs, "quickstart"),
     "multigrid": partial(_multigrid, "multigrid_training"),
     "multigrid_56": partial(_multigrid, "multigrid_training_56"),
     "multigrid_28": partial(_multigrid, "multigrid_training_28"),
@@ -336,7 +344,6 @@ TABLES: Mapping[str, Callable[[], Rows]] = {
     "cpu_operators": _cpu_operators,
     "processes": _processes,
     "paddlevideo": partial(_each, "paddlevideo", "", "{clip}", "{cpu_ratio:.1f}×", "{wall_ratio:.1f}×"),
-    "networks": _networks,
     "decoders": _decoders,
     "videos": _videos,
     "formats": _formats,

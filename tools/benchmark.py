@@ -25,7 +25,7 @@ BENCHMARKS = {
     "features": "an epoch of a head on stored features, and through the network with a frozen backbone",
     "live": "a simulated camera: delay of predictions, memory, dropped frames",
     "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",
-    "networks": "parameters and multiply-adds of the built-in networks",
+    "networks": "parameters and multiply-adds of the networks of built-in configs",
     "on_gpu": "what the README claims for GPUs, all in turn, into files named after the device",
     "paddlevideo": "from a file to a training clip, against PaddleVideo's own pipelines",
     "pipeline": "from a file to a training clip, against decord, PIL and float32",

@@ -30,7 +30,7 @@ def updated(text: str, results: Sequence[Published]) -> str:
 
     def table(match: re.Match[str]) -> str:
         rows = [_row(result, notes) for result in results if result.data == match[2]]
-        return match[1] + "".join(rows)
+        return match[1] + "".join(rows) if rows else match[0]  # tools/benchmark.py tables writes it
 
     text = _TABLE.sub(table, text)
     flags = [" ".join(f'-o "{option}"' for option in options) for options in notes]

@@ -35,15 +35,9 @@ NAMES = sorted(page.name for page in (DOCS / "en").glob("*.md"))
 TWINS = [(ROOT / "README.md", ROOT / "README_cn.md")]
 TWINS += [(DOCS / "en" / name, DOCS / "zh-CN" / name) for name in NAMES]
 # In the order a reader takes, so that what one command writes is there for the next.
-RUN_PAGES = ["README.md", *(f"docs/en/{name}.md" for name in ("install", "quick_start", "data_preparation"))]
-RUN_PAGES += ["docs/en/ucf101.md", "docs/en/k400.md", "docs/en/ssv2.md"]
-RUN_PAGES += ["docs/en/packed_frames.md", "docs/en/prepared_videos.md", "docs/en/custom_dataset.md"]
-RUN_PAGES += ["docs/en/imbalance.md"]
-RUN_PAGES += ["docs/en/performance.md", "docs/en/runtime.md", "docs/en/precision.md"]
-RUN_PAGES += ["docs/en/multigrid.md"]
-RUN_PAGES += ["docs/en/weights.md", "docs/en/evaluation.md", "docs/en/fine_tuning.md", "docs/en/inference.md"]
-RUN_PAGES += ["docs/en/command_line.md", "docs/en/extending.md"]
-RUN_PAGES += ["docs/en/several_labels.md", "docs/en/augmentation.md", "docs/en/videomae.md"]
+_NAMES = "install quick_start public_datasets prepared_packed custom_dataset labels performance multigrid"
+_NAMES += " model_zoo evaluation fine_tuning inference command_line extending augmentation"
+RUN_PAGES = ["README.md", *(f"docs/en/{name}.md" for name in _NAMES.split())]
 SETS = ("k400", "ucf101", "ssv2")
 
 _BLOCK = re.compile(
@@ -172,6 +166,12 @@ def option(words: list[str], name: str) -> str | None:
     return words[words.index(name) + 1] if name in words else None
 
 
+def config_of(words: list[str]) -> str | None:
+    """The config of a training, by its flag or behind the command."""
+    behind = words[words.index("train") + 1 :][:1] if "train" in words else []
+    return option(words, "-c") or next((word for word in behind if word[0] != "-"), None)
+
+
 def test_configs_and_overrides_of_the_commands_are_accepted(working_copy):
     checked = 0
     made = {option(words, "--output") for page in PAGES for words in commands(page) if "init" in words}
@@ -197,6 +197,23 @@ def test_configs_and_overrides_of_the_commands_are_accepted(working_copy):
                     load_config(str(path if path.exists() else config), overrides)
                     checked += 1
     assert checked >= 10
+
+
+def test_keys_components_and_imports_of_the_pages_exist():
+    """Keys stand in the generated reference, CamelCase names in the package; Python examples import it."""
+    keys = set(re.findall(r"\w+", (DOCS / "en" / "config_reference.md").read_text(encoding="utf-8")))
+    sources = (ROOT / "paddlevideo_fast").rglob("*.py")
+    names = {word for path in sources for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    names |= {"OnFailure"}  # of Kubernetes
+    for page in sorted((DOCS / "en").glob("*.md")):
+        for code in re.findall(r"`([^`\n]+)`", prose(page)) if page.name != "migrating.md" else ():
+            for key in re.findall(r"\b[A-Z_]{3,}\.(?!md\b)([a-z_.\d]{2,})", code):
+                parts = {part for part in key.split(".") if part and not part.isdigit()}
+                assert parts <= keys, f"{page.name}: {code}"
+            assert not re.fullmatch(r"(?:[A-Z][a-z0-9]+){2,}", code) or code in names, f"{page.name}: {code}"
+        for line in "".join(block.code for block in blocks(page) if block.lang == "python").splitlines():
+            if re.match(r"(from|import) paddlevideo_fast\b[^(]*$", line):
+                exec(line, {})
 
 
 def test_decisions_have_numbers_of_their_own():
@@ -314,7 +331,7 @@ def test_marked_commands_and_examples_run(working_copy, run_in):
 
 
 def check_what_the_commands_leave(working_copy):
-    output = working_copy / "output" / "TSM_motion"
+    output = working_copy / "output" / "tsm_motion"
     names = {path.name for path in output.iterdir()}
     assert {"TSM_motion_best.pdparams", "config.yaml", "metrics.jsonl", "train.log"} <= names
     assert any(re.fullmatch(r"TSM_motion_epoch_\d{5}\.json", name) for name in names)
@@ -348,7 +365,7 @@ def test_a_picture_that_cannot_be_drawn_is_one_message(words, message, tmp_path,
 
 
 @pytest.mark.parametrize("lang", ["en", "zh-CN"])
-def test_the_tests_that_the_page_on_reliability_names_exist(lang):
-    named = re.findall(r"`(tests/[\w/]+\.py)`", (DOCS / lang / "reliability.md").read_text(encoding="utf-8"))
+def test_the_tests_that_the_page_on_failures_names_exist(lang):
+    named = re.findall(r"`(tests/[\w/]+\.py)`", (DOCS / lang / "distributed.md").read_text(encoding="utf-8"))
     assert len(named) > 15
     assert [name for name in named if not (ROOT / name).is_file()] == []

@@ -120,7 +120,7 @@ def test_a_machine_fetches_each_block_once_an_epoch(split_by):
 
 
 def test_classes_in_a_batch():
-    """The table of docs/en/packed_frames.md: 400 classes with 600 videos each, shards of 256."""
+    """The table of docs/en/prepared_packed.md: 400 classes with 600 videos each, shards of 256."""
     num_classes, per_class = 400, 600
     total = num_classes * per_class
     places = np.stack(np.divmod(np.arange(total), 256), 1)
