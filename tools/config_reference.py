@@ -93,7 +93,8 @@ def reference(lang: str = "en", root: Group = ROOT) -> str:
     body = list(page.section(root, ()))
     headings = [line[3:] for line in body if line.startswith("## ")]
     contents = " · ".join(f"[{name}](#{_anchor(name)})" for name in headings)
-    lines = [f"# {page.text['title']}", "", page.text["intro"], "", page.text["contents"].format(contents), "", *body]
+    head = [f"# {page.text['title']}", page.text["intro"], page.text["contents"].format(contents)]
+    lines = ["\n\n".join(head), "", *body]
     return "\n".join(lines).rstrip() + "\n"
 
 
