@@ -335,7 +335,7 @@ def test_a_picture_that_cannot_be_drawn_is_one_message(words, message, tmp_path,
 
 
 @pytest.mark.parametrize("lang", ["en", "zh-CN"])
-def test_the_tests_that_the_page_on_reliability_names_exist(lang):
+def test_the_tests_that_the_page_on_failures_names_exist(lang):
     named = re.findall(r"`(tests/[\w/]+\.py)`", (DOCS / lang / "distributed.md").read_text(encoding="utf-8"))
     assert len(named) > 15
     assert [name for name in named if not (ROOT / name).is_file()] == []
