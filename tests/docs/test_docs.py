@@ -124,9 +124,9 @@ def test_links_lead_somewhere(page):
 def test_paths_of_the_repository_exist(page):
     text = page.read_text(encoding="utf-8")
     written = {block.text for block in blocks(DOCS / "en" / "custom_dataset.md") if block.mark == "file"}
-    found = set(
-        re.findall(r"(?<![\w/.])(?:configs|tools|data|paddlevideo_fast)/[\w/]+\.(?:ya?ml|py)\b", text)
-    )
+    roots = "configs|tools|data|paddlevideo_fast|benchmarks|tests"
+    found = set(re.findall(rf"(?<![\w/.])(?:{roots})/[\w/]+\.(?:ya?ml|py)\b", text))
+    found |= set(re.findall(r"(?<![\w/.])benchmarks/results/\w+\.json\b", text))
     written |= set(re.findall(r"^\+\+\+ b/(.+)$", text, re.M))  # by a patch
     missing = [path for path in found - written if not (ROOT / path).is_file()]
     assert not missing
