@@ -160,6 +160,29 @@ def test_flags_of_the_commands_exist():
     assert len(seen) >= 6
 
 
+# Flags that the text names of other programs: Paddle's launcher, Slurm, Docker, MLflow, PaddleX, MMAction2; and
+# those of PaddleVideo that do not exist here.
+_FOREIGN_FLAGS = (
+    "nproc_per_node gpus devices rank master host signal dependency shm-size backend-store-uri install"
+)
+_FOREIGN_FLAGS += " use_local_repos cfg-options use_xpu use_npu disable_glog"
+
+
+def test_flags_in_the_text_exist():
+    """Each flag that a page names outside of its commands is written in a parser of the repository."""
+    sources = [
+        path for folder in ("paddlevideo_fast", "benchmarks") for path in (ROOT / folder).rglob("*.py")
+    ]
+    sources += [ROOT / "tests" / "fuzz_config.py", ROOT / "tools" / "benchmark.py"]
+    text = "".join(path.read_text(encoding="utf-8") for path in sources)
+    known = {*re.findall(r"[\"'](--[a-z]\w+)", text.replace("-", "_").replace("__", "--")), "--version"}
+    known |= {f"--{name.replace('-', '_')}" for name in _FOREIGN_FLAGS.split()}
+    for page in sorted((DOCS / "en").glob("*.md")):
+        for code in re.findall(r"`([^`\n]+)`", prose(page)):
+            used = {"--" + flag.replace("-", "_") for flag in re.findall(r"(?<![\w-])--([a-z][\w-]*)", code)}
+            assert used <= known, f"{page.name}: {code}"
+
+
 def option(words: list[str], name: str) -> str | None:
     """The word behind an option of a command."""
     return words[words.index(name) + 1] if name in words else None
