@@ -160,8 +160,8 @@ def test_flags_of_the_commands_exist():
     assert len(seen) >= 6
 
 
-# Flags of Paddle's launcher, Slurm, Docker, MLflow, PaddleX and MMAction2; and those of PaddleVideo that the pages
-# name as missing here.
+# Flags of Paddle's launcher, Slurm, Docker, MLflow, PaddleX and MMAction2; and those of PaddleVideo that the
+# pages name as missing here.
 _FOREIGN_FLAGS = "--nproc_per_node --gpus --devices --rank --master --host --signal --dependency --shm-size"
 _FOREIGN_FLAGS += " --backend-store-uri --install --use_local_repos --cfg-options"
 _FOREIGN_FLAGS += " --use_xpu --use_npu --disable_glog"
