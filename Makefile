@@ -23,7 +23,7 @@ help:
 	@echo "make test           setup with the test extras, lint, all tests but the slow ones"
 	@echo "make test-all       make test, then the slow tests: whole runs and long trials"
 	@echo "make test-paddle26  the suite on paddlepaddle 2.6.2, in $(PADDLE26_VENV)"
-	@echo "make test-paddle-gpu  its smoke tests on paddlepaddle-gpu 2.6.2, in $(PADDLE_GPU_VENV)"
+	@echo "make test-paddle-gpu  the suite on paddlepaddle-gpu 2.6.2, in $(PADDLE_GPU_VENV); without a GPU on the CPU"
 	@echo "make test-gpu       the suite for a GPU, in $(VENV); without one it says what it would run, and why not"
 	@echo "make test-trackers  the tests of TensorBoard, W&B and MLflow, offline, in $(TRACKERS_VENV)"
 	@echo "make test-paddlex   PaddleX itself on this toolkit, in $(PADDLEX_VENV); takes ten minutes"

@@ -38,6 +38,7 @@ _ENGLISH = {
     "intro": "This page is generated from the code by `python tools/config_reference.py`. "
     "A config is a YAML file; each section below is one of its keys. "
     "An argument without a default has to be given.",
+    "contents": "Sections: {}",
     "chosen by": "Names the component with the key `{tag}`:",
     "list": "A list; each item is the name of a component with its arguments below it:",
     "list of names": "A list; each item is the name of a component, with arguments below it if it gets any:",
@@ -59,6 +60,7 @@ _CHINESE = {
     "intro": "本页由 `python tools/config_reference.py --lang zh-CN` 从代码生成。"
     "配置是一个 YAML 文件，下面每一节对应其中的一个键。没有默认值的参数必须给出。"
     "参数说明取自代码中的英文文档。",
+    "contents": "各节：{}",
     "chosen by": "用键 `{tag}` 指定组件：",
     "list": "列表，每一项是一个组件名，其参数缩进写在下面：",
     "list of names": "列表，每一项是一个组件名；有参数时缩进写在下面：",
@@ -88,8 +90,16 @@ def reference(lang: str = "en", root: Group = ROOT) -> str:
         root: the schema.
     """
     page = _Page(_TEXTS[lang])
-    lines = [f"# {page.text['title']}", "", page.text["intro"], "", *page.section(root, ())]
+    body = list(page.section(root, ()))
+    headings = [line[3:] for line in body if line.startswith("## ")]
+    contents = " · ".join(f"[{name}](#{_anchor(name)})" for name in headings)
+    head = [f"# {page.text['title']}", page.text["intro"], page.text["contents"].format(contents)]
+    lines = ["\n\n".join(head), "", *body]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def argument_texts(cls: type) -> dict[str, str]:

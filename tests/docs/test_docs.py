@@ -118,9 +118,9 @@ def test_links_lead_somewhere(page):
 def test_paths_of_the_repository_exist(page):
     text = page.read_text(encoding="utf-8")
     written = {block.text for block in blocks(DOCS / "en" / "custom_dataset.md") if block.mark == "file"}
-    found = set(
-        re.findall(r"(?<![\w/.])(?:configs|tools|data|paddlevideo_fast)/[\w/]+\.(?:ya?ml|py)\b", text)
-    )
+    roots = "configs|tools|data|paddlevideo_fast|benchmarks|tests"
+    found = set(re.findall(rf"(?<![\w/.])(?:{roots})/[\w/]+\.(?:ya?ml|py)\b", text))
+    found |= set(re.findall(r"(?<![\w/.])benchmarks/results/\w+\.json\b", text))
     written |= set(re.findall(r"^\+\+\+ b/(.+)$", text, re.M))  # by a patch
     missing = [path for path in found - written if not (ROOT / path).is_file()]
     assert not missing
@@ -159,6 +159,27 @@ def test_flags_of_the_commands_exist():
                 unknown = set(used) - set(flags_of(words[1:], seen)) if used else set()
                 assert not unknown, f"{name_of(page)}: {' '.join(words)}"
     assert len(seen) >= 6
+
+
+# Flags of Paddle's launcher, Slurm, Docker, MLflow, PaddleX and MMAction2; and those of PaddleVideo that the
+# pages name as missing here.
+_FOREIGN_FLAGS = "--nproc_per_node --gpus --devices --rank --master --host --signal --dependency --shm-size"
+_FOREIGN_FLAGS += " --backend-store-uri --install --use_local_repos --cfg-options"
+_FOREIGN_FLAGS += " --use_xpu --use_npu --disable_glog"
+
+
+def test_flags_in_the_text_exist():
+    """Each flag that a page names outside of its commands is written in a parser of the repository."""
+    sources = [
+        path for folder in ("paddlevideo_fast", "benchmarks") for path in (ROOT / folder).rglob("*.py")
+    ]
+    sources += [ROOT / "tests" / "fuzz_config.py", ROOT / "tools" / "benchmark.py"]
+    text = " ".join([*(path.read_text(encoding="utf-8") for path in sources), _FOREIGN_FLAGS])
+    known = {flag.replace("-", "_") for flag in re.findall(r"(?<![\w-])--([a-z][\w-]*)", text)}
+    for page in sorted((DOCS / "en").glob("*.md")):
+        for code in re.findall(r"`([^`\n]+)`", prose(page)):
+            used = {flag.replace("-", "_") for flag in re.findall(r"(?<![\w-])--([a-z][\w-]*)", code)}
+            assert used <= known, f"{page.name}: {code}"
 
 
 def option(words: list[str], name: str) -> str | None:
