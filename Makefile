@@ -52,8 +52,8 @@ setup: $(VENV)/.cpu
 setup-test: $(VENV)/.test
 
 quickstart: setup
-	$(BIN)/python data/make_motion_dataset.py --output data/motion
-	$(BIN)/python tools/main.py -c configs/quickstart/tsm_motion.yaml --validate
+	$(BIN)/paddlevideo-fast data motion --output data/motion
+	$(BIN)/paddlevideo-fast train tsm_motion
 
 lint: setup-test
 	$(BIN)/ruff check .
