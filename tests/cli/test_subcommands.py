@@ -169,20 +169,20 @@ def test_a_config_is_shown_and_copied(tmp_path, monkeypatch, capsys):
 
 def test_weights_of_a_run_and_of_the_newest_run_of_a_config(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("mine.yaml").write_text("model_name: m\nepochs: 1\n")
+    Path("mine.yaml").write_text("model_name: m\nepochs: 1\nMODEL: {}\n")
     cfg = load_config("mine.yaml", check=False)
     with pytest.raises(
-        WeightError, match=r"'output/m' holds no weights: train with  paddlevideo-fast train mi"
+        WeightError, match=r"'output/mine' holds no weights: train with  paddlevideo-fast train mi"
     ):
         find_weights(None, cfg)
-    for time, run in enumerate(("m", "m_2", "given"), 1):
+    for time, run in enumerate(("mine", "mine_2", "given"), 1):
         Path("output", run).mkdir(parents=True)
         Path("output", run, "m_best.pdparams").touch()
         os.utime(f"output/{run}/m_best.pdparams", (time, time))
     assert find_weights("a.pdparams") == "a.pdparams"
     assert find_weights("output/given") == "output/given/m_best.pdparams"
-    assert find_weights(None, cfg) == "output/m_2/m_best.pdparams"
-    explicit = load_config("mine.yaml", ["output_dir=output/m"], check=False)
-    assert find_weights(None, explicit) == "output/m/m_best.pdparams"
+    assert find_weights(None, cfg) == "output/mine_2/m_best.pdparams"
+    explicit = load_config("mine.yaml", ["output_dir=output/mine"], check=False)
+    assert find_weights(None, explicit) == "output/mine/m_best.pdparams"
     explicit.save("output/given/config.yaml")  # moved since the run: its own weights come first
     assert find_weights(None, load_config("output/given", check=False)) == "output/given/m_best.pdparams"

@@ -27,6 +27,7 @@ def rows_of(labels, groups=None):
 def test_each_video_is_validated_once_and_a_stopped_fold_goes_on(
     tiny_config, tmp_path, caplog, capfd, monkeypatch
 ):
+    caplog.set_level("INFO", "paddlevideo_fast")
     monkeypatch.chdir(tmp_path)
     tiny_config.write_text(tiny_config.read_text().replace(f"output_dir: {tmp_path / 'out'}\n", ""))
     found = assembly.cross_validate(load_config(tiny_config, SHORT), 2)

@@ -27,6 +27,7 @@ def made(folder, at):
 
 
 def test_each_run_has_its_folder(work, motion_data, tiny_text, caplog):
+    caplog.set_level("INFO", "paddlevideo_fast")
     (work / "my_set").mkdir()
     config = work / "my_set" / "config.yaml"
     config.write_text(tiny_text.format(data=motion_data, output="''"))
