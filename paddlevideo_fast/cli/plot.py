@@ -55,7 +55,12 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast plot`."""
     parser = CommandParser("plot", __doc__, _rules)
     parser.add_argument("runs", nargs="+", type=Path, help="output folders, each with a metrics.jsonl")
-    parser.add_argument("--labels", nargs="+", help="names of the runs (default: those of the folders)")
+    parser.add_argument(
+        "--labels",
+        nargs="+",
+        help="names of the runs (default: those of the folders); runs of one name, such as of several seeds, "
+        "become one curve, their mean, in a band from the lowest to the highest",
+    )
     parser.add_argument(
         "--against", choices=list(_AXES), default="step", help="the horizontal axis (default step)"
     )
@@ -109,13 +114,19 @@ def draw(runs: Sequence[Run], output: Path, chance: float | None, smooth: int, a
     with quiet_import():
         from paddlevideo_fast.report import label_text, picture
     measured = "mAP" if any(run.measured == "mAP" for run in runs) else "top1"
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.label, []).append(run)
     with picture(output, 1, 2, figsize=(9, 3.4)) as (_, (left, right)):
-        for run, color in zip(runs, [f"C{number % 10}" for number in range(len(runs))]):
-            steps, losses = run.curve("train", "loss", against)
-            left.plot(steps, losses, color=color, alpha=0.25, linewidth=1)
-            label = label_text(run.label)
-            left.plot(steps, running_mean(losses, smooth), color=color, label=label)
-            right.plot(*run.curve("valid", measured, against), color=color, marker="o", label=label)
+        for number, (name, group) in enumerate(groups.items()):
+            style = {"color": f"C{number % 10}", "label": label_text(name)}
+            smoothed = []
+            for run in group:
+                steps, losses = run.curve("train", "loss", against)
+                left.plot(steps, losses, color=style["color"], alpha=0.25 / len(group), linewidth=1)
+                smoothed.append((steps, running_mean(losses, smooth)))
+            _plot_band(left, smoothed, **style)
+            _plot_band(right, [run.curve("valid", measured, against) for run in group], marker="o", **style)
         if chance is not None:
             right.axhline(chance, color="0.5", linestyle="--", linewidth=1, label="chance")
         left.set(title="training loss", xlabel=_AXES[against])
@@ -128,6 +139,18 @@ def draw(runs: Sequence[Run], output: Path, chance: float | None, smooth: int, a
             axes.set_xlim(left=0)
             axes.grid(alpha=0.3)
             axes.legend()
+
+
+def _plot_band(axes: Any, curves: Sequence[Sequence[Sequence[float]]], **style: Any) -> None:
+    """Plots the mean of some curves, and from the lowest to the highest a band; of one curve, that one."""
+    places = max((curve[0] for curve in curves), key=len)
+    known = [curve for curve in curves if len(curve[0])]
+    if len(known) < 2:
+        axes.plot(*(known or curves)[0], **style)
+        return
+    values = np.array([np.interp(places, curve[0], curve[1]) for curve in known])
+    axes.plot(places, values.mean(0), **style)
+    axes.fill_between(places, values.min(0), values.max(0), color=style["color"], alpha=0.2, linewidth=0)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -38,3 +38,17 @@ def test_a_run_of_less_than_an_epoch_has_no_times(tmp_path):
 def test_the_picture(run, tmp_path, against):
     plot.draw([run], tmp_path / "run.png", 0.1, 2, against)
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_runs_of_one_name_are_their_mean_in_a_band():
+    axes = plot_axes()
+    plot._plot_band(axes, [([1, 2, 3], [0, 2, 4]), ([1, 3], [2, 2]), ([], [])], color="C0", label="a")
+    (line,), (band,) = axes.lines, axes.collections
+    assert line.get_xydata().tolist() == [[1, 1], [2, 2], [3, 3]]
+    assert {(1, 0), (1, 2), (2, 2), (3, 2), (3, 4)} == {(x, y) for x, y in band.get_paths()[0].vertices}
+
+
+def plot_axes():
+    from paddlevideo_fast.report.drawings import pyplot
+
+    return pyplot().figure().add_subplot()
