@@ -29,10 +29,11 @@ def test_the_navigation_has_each_page_once_under_the_headings_of_the_index(folde
 def test_what_pages_refer_to_is_linked_into_the_site(tmp_path):
     site.link_pages(tmp_path)
     site.link_pages(tmp_path)  # a second build finds the links of the first
-    pages = [path for name in site.LANGUAGES.values() for path in (tmp_path / name).glob("*.md")]
-    assert len(pages) > 50
+    folders = [*site.LANGUAGES.values(), "docs/adr"]
+    pages = [path for name in folders for path in (tmp_path / name).glob("*.md")]
+    assert len(pages) > 100
     for page in pages:
-        for target in re.findall(r"\]\(([^)\s#]+\.(?:md|ya?ml|png))", page.read_text(encoding="utf-8")):
+        for target in re.findall(r"\]\(([^)\s#]+\.(?:md|ya?ml|png|py))", page.read_text(encoding="utf-8")):
             if not re.match(r"[a-z]+:", target):
                 # as MkDocs resolves it: by the names, not where the link of a folder leads
                 assert os.path.exists(os.path.normpath(page.parent / target)), f"{target} of {page.name}"
