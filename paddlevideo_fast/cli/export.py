@@ -51,7 +51,8 @@ def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
         "--split",
         choices=("valid", "test"),
         default="valid",
-        help="whose pipeline and views prediction follows (default valid)",
+        help="predict will read videos as PIPELINE.valid or PIPELINE.test says, with its number of views "
+        "(default valid)",
     )
     parser.add_argument("--class_names", metavar="FILE", help="names of the classes, one a line")
     parser.add_argument(

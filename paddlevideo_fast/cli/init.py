@@ -86,7 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--check",
         choices=("some", "all"),
         default="some",
-        help="frames to decode of each file (default some: three)",
+        help="how much of each file to decode: some, three frames (default); all, every frame",
     )
     parser.add_argument("--workers", type=count(0), default=num_cores(), help="processes (default: all CPUs)")
     return parser

@@ -76,7 +76,9 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "-w --weights": {
         "help": "the same as MODEL, for weights: a .pdparams file, or the output folder of a run"
     },
-    "--params_file": {"help": "its parameters (default: next to the program)"},
+    "--params_file": {
+        "help": "file with the weights of the program, .pdiparams (default: the one beside it)"
+    },
     "-c --config": {
         "help": "read videos as this config says, not as the .yaml next to the program; of weights, the "
         "config of their training"
@@ -92,8 +94,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--threshold": {
         "type": _probability,
         "metavar": "P",
-        "help": "where a video has any number of classes, predict those with a probability of P or more "
-        "(default 0.5)",
+        "help": "for networks with several labels a video: predict the classes with a probability of P or "
+        "more (default 0.5)",
     },
     "--json": {"action": "store_true", "help": "print JSON instead of text"},
     "-b --batch_size": {"type": count(1), "default": 1, "help": "files at a time (default 1)"},

@@ -17,32 +17,39 @@ _TRAINING: dict[str, dict[str, Any]] = {
     "--epochs": {
         "type": count(1),
         "metavar": "N",
-        "help": "epochs to train; the curve of the learning rate is stretched with them",
+        "help": "epochs to train; the learning-rate schedule is stretched to them",
     },
     "--batch_size": {
         "type": count(1),
         "metavar": "N",
-        "help": "clips a step and process; the learning rate follows",
+        "help": "clips in a batch of each process; the learning rate is scaled with it",
     },
     "--resume": {
         "nargs": "?",
         "const": "auto",
         "metavar": "CHECKPOINT",
-        "help": "go on from a checkpoint, or without one named from the newest of the run",
+        "help": "continue from a checkpoint; without CHECKPOINT, from the newest one of the run",
     },
     "--output": {"metavar": "FOLDER", "help": "folder of the run, as the key output_dir"},
     "--folds": {
         "type": count(2),
         "metavar": "K",
-        "help": "cross-validate: train K times, each without one K-th of DATASET.train, which validates it",
+        "help": "cross-validate: split DATASET.train into K parts and train K times, validating on another "
+        "part each time",
     },
-    "--validate": {"action": "store_true", "help": "validate between epochs; without DATASET.valid an error"},
+    "--validate": {
+        "action": "store_true",
+        "help": "validate between epochs, the default where the config has DATASET.valid",
+    },
     "--seed": {"type": count(0), "help": "seed of weights, order, sampling and augmentation"},
     "--train_dali": {
         "action": "store_true",
         "help": "read clips through NVIDIA DALI, while training and validating",
     },
-    "--multigrid": {"action": "store_true", "help": "train by the schedule of MULTIGRID"},
+    "--multigrid": {
+        "action": "store_true",
+        "help": "multigrid training: small clips in large batches first, as the section MULTIGRID says",
+    },
     "-p --profiler_options": {
         "metavar": "OPTIONS",
         "help": "measure the operators of some steps: key=value;key=value, such as batch_range=[10,20]",
@@ -55,9 +62,13 @@ _SHARED: dict[str, dict[str, Any]] = {
     },
     "--fleet": {
         "action": "store_true",
-        "help": "refuse to run unless a launcher has started this process, which is noticed without it, too",
+        "help": "end with an error unless a launcher has started this process; distributed training does not "
+        "need this flag",
     },
-    "--amp": {"action": "store_true", "help": "compute in mixed precision"},
+    "--amp": {
+        "action": "store_true",
+        "help": "train and evaluate in mixed precision, partly with 16-bit numbers",
+    },
     "--amp_level": {"choices": ("O1", "O2"), "help": "how much computes in 16 bits; default O1"},
     "--amp_dtype": {
         "choices": ("float16", "bfloat16"),
