@@ -108,6 +108,7 @@ def quick_start(tree: Tree) -> Facts:
 def resumed(tree: Tree) -> Facts:
     """The same run, started again from a checkpoint in the middle of its second epoch."""
     overrides = ("epochs=2", "OPTIMIZER.learning_rate.max_epoch=2", "save_every_steps=5", "EMA.decay=0.9")
+    overrides += ("keep_last=null",)
     whole = facts_of(tree.main("tsm_motion.yaml", "resumed", *overrides))
     for path in (tree.work / "resumed").glob("TSM_motion_epoch_00002.*"):
         path.unlink()
