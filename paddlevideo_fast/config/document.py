@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.types import KeyPath
 from paddlevideo_fast.config.yaml_source import dotted, dump
 from paddlevideo_fast.errors import MAX_PROBLEMS, ConfigError, SettingError, shown
@@ -49,7 +50,7 @@ class Config(dict):
     def name(self) -> str:
         """The name of the file without its ending; of its folder where the file is called config.yaml."""
         path = Path(self.path or "")
-        return path.absolute().parent.name if path.name == "config.yaml" else path.stem
+        return path.absolute().parent.name if path.name == CONFIG_FILE else path.stem
 
     def where(self, key: str | KeyPath) -> str:
         """Where the value at a dotted key or key path, or the nearest section around it, was written."""

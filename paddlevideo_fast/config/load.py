@@ -30,7 +30,7 @@ from paddlevideo_fast.registry import did_you_mean
 _LOGGER = get_logger(__name__)
 
 BASE = "_BASE_"
-MAX_LISTED = 20  # items of a list that an error names
+_MAX_LISTED = 20  # items of a list that an error names
 IMPORTS = "imports"
 
 
@@ -340,6 +340,6 @@ def _key(container: Any, part: str, done: KeyPath, name: str) -> Any:
 def _held(items: Sequence[Any]) -> str:
     """What a list holds at each index: the names of its components, or how many values there are."""
     names = [next(iter(item), None) if isinstance(item, dict) and len(item) == 1 else None for item in items]
-    if not items or None in names or len(items) > MAX_LISTED:
+    if not items or None in names or len(items) > _MAX_LISTED:
         return f"0 to {len(items) - 1}" if items else "none, it is empty"
     return ", ".join(f"{index} {shown(str(name))}" for index, name in enumerate(names))
