@@ -384,25 +384,3 @@ def test_the_tests_that_the_page_on_failures_names_exist(lang):
     named = re.findall(r"`(tests/[\w/]+\.py)`", (DOCS / lang / "distributed.md").read_text(encoding="utf-8"))
     assert len(named) > 15
     assert [name for name in named if not (ROOT / name).is_file()] == []
-
-
-def result_of(name: str) -> dict:
-    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("page", ["README.md", "README_cn.md"])
-def test_the_numbers_of_the_readme_are_those_of_the_results(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    expected = [result_of(name)["date"] for name in ("paddlevideo", "reader", "exactness")]
-    for recipe in ("tsm", "slowfast"):
-        gains = [
-            row["cpu_ratio"] for row in result_of("paddlevideo")["result"]["rows"] if row["recipe"] == recipe
-        ]
-        expected += [f"{min(gains):.1f}", f"{max(gains):.1f}"]
-    means = result_of("reader")["result"]["means"]["sparse-8"]["one_stream"]
-    expected += [f"{1 / means[reader]:.1f}" for reader in ("ours", "ours, prepared")]
-    sums = result_of("exactness")["result"]["sums"]
-    expected += [f"{sum(sums[reader].values()):,}" for reader in ("decord", "cv2 sequence")]
-    top1 = result_of("quickstart")["result"]["rows"]["TSM"]["values"]
-    expected += [f"{100 * sum(top1) / len(top1):.0f} %"]
-    assert [number for number in expected if number not in text] == []
