@@ -35,7 +35,7 @@ NAMES = sorted(page.name for page in (DOCS / "en").glob("*.md"))
 TWINS = [(ROOT / "README.md", ROOT / "README_cn.md")]
 TWINS += [(DOCS / "en" / name, DOCS / "zh-CN" / name) for name in NAMES]
 # In the order a reader takes, so that what one command writes is there for the next.
-_NAMES = "install quick_start public_datasets prepared_packed custom_dataset labels performance multigrid"
+_NAMES = "install quick_start public_datasets prepared_packed custom_dataset faq labels performance multigrid"
 _NAMES += " model_zoo evaluation fine_tuning inference command_line extending augmentation"
 RUN_PAGES = ["README.md", *(f"docs/en/{name}.md" for name in _NAMES.split())]
 SETS = ("k400", "ucf101", "ssv2")
