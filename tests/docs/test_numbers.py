@@ -8,6 +8,7 @@ is computed from benchmarks/results in `held`, or stands in `NOT_MEASURED` with 
 import json
 import re
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from statistics import geometric_mean, mean
 
@@ -87,12 +88,18 @@ def measured(text: str) -> set[str]:
     return {number for number in found if number and not re.fullmatch(r"\d{4}\.\d{5}|.*\..*\..*", number)}
 
 
+@cache
+def rows_of(table: str) -> tables.Rows:
+    """The rows of a table; some take seconds."""
+    return tables.TABLES[table]()
+
+
 def text_of(page: Path) -> str:
     """The text of a page without code, addresses and what a test fills in."""
 
     def own_cells(match: re.Match[str]) -> str:
         name, body = match[1], match[4]
-        rows = tables.TABLES[name]() if name in tables.TABLES else []
+        rows = rows_of(name) if name in tables.TABLES else []
         lines = [line.strip("|").split("|") for line in body.splitlines()]
         return "; ".join(mine for row, own in zip(rows, lines) for cell, mine in zip(row, own) if not cell)
 
