@@ -230,6 +230,27 @@ def _packed() -> Rows:
     ]
 
 
+def _saving() -> Rows:
+    found = load("saving")
+    return [
+        ["", f"{found['plain_sec']:.2f} s", "1"],
+        ["", f"{found['background_sec']:.2f} s", f"{found['ratio']:.3f}"],
+        ["", f"{found['first_sec']:.2f} s", f"{found['first_sec'] / found['plain_sec']:.3f}"],
+    ]
+
+
+def _live() -> Rows:
+    found = load("live")
+    return [
+        [
+            *("", f"{side['seconds']}", f"{side['num_frames']:,}", f"{side['num_windows']}"),
+            *(f"{side['delay_sec'][0]:.2g}, {side['delay_sec'][1]:.2g}", f"{side['num_dropped']}"),
+            "–".join(f"{memory:.0f}" for memory in side["memory_mb"]),
+        ]
+        for side in (found["fast"], found["slow"])
+    ]
+
+
 def _dali() -> Rows:
     cells: dict[Any, dict[str, Any]] = {}
     for row in load("dali")["rows"]:
@@ -321,13 +342,8 @@ TABLES: Mapping[str, Callable[[], Rows]] = {
         ["", "{bare_steps_per_sec:.2f}", "", ""],
         ["", "{trainer_steps_per_sec:.2f}", "{cost:+.2%}", "{cost_spread[0]:+.1%} … {cost_spread[1]:+.1%}"],
     ),
-    "saving": partial(
-        _lines,
-        "saving",
-        ["", "{plain_sec:.2f} s", ""],
-        ["", "{background_sec:.2f} s", "{ratio:.3f}"],
-        ["", "{first_sec:.2f} s", ""],
-    ),
+    "saving": _saving,
+    "live": _live,
     "remote": partial(
         _each,
         "remote",

@@ -5,6 +5,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
@@ -61,18 +62,24 @@ def _run(chosen: argparse.Namespace) -> None:
     _prepare(chosen.options)
     with quiet_import():
         module = importlib.import_module(f"benchmarks.{chosen.benchmark}")
-        from benchmarks.measuring import add_output_arguments, show
-    command = argparse.ArgumentParser(
-        prog=f"tools/benchmark.py {chosen.benchmark}", description=module.__doc__
-    )
-    module.add_arguments(command)
+        from benchmarks.measuring import show
+    options = vars(parser_of(chosen.benchmark, module).parse_args(chosen.options))
     if chosen.benchmark in WITHOUT_RESULT:
-        module.run(**vars(command.parse_args(chosen.options)))
+        module.run(**options)
         return
-    add_output_arguments(command)
-    options = vars(command.parse_args(chosen.options))
     output = options.pop("json"), options.pop("save")
     show(module.run(**options), *output)
+
+
+def parser_of(name: str, module: ModuleType) -> argparse.ArgumentParser:
+    """The parser of a benchmark, whose module is imported."""
+    from benchmarks.measuring import add_output_arguments
+
+    parser = argparse.ArgumentParser(prog=f"tools/benchmark.py {name}", description=module.__doc__)
+    module.add_arguments(parser)
+    if name not in WITHOUT_RESULT:
+        add_output_arguments(parser)
+    return parser
 
 
 def _prepare(options: Sequence[str]) -> None:

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import pytest
 
-from paddlevideo_fast.cli.commands import main
-from paddlevideo_fast.config import load_config
-from tests.compat.present import options_of
+from paddlevideo_fast.cli.commands import COMMANDS, main
+from paddlevideo_fast.cli.config import _VERBS as VERBS
+from paddlevideo_fast.cli.data import TOOLS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -35,7 +35,7 @@ NAMES = sorted(page.name for page in (DOCS / "en").glob("*.md"))
 TWINS = [(ROOT / "README.md", ROOT / "README_cn.md")]
 TWINS += [(DOCS / "en" / name, DOCS / "zh-CN" / name) for name in NAMES]
 # In the order a reader takes, so that what one command writes is there for the next.
-_NAMES = "install quick_start public_datasets prepared_packed custom_dataset labels performance multigrid"
+_NAMES = "install quick_start public_datasets prepared_packed custom_dataset faq labels performance multigrid"
 _NAMES += " model_zoo evaluation fine_tuning inference command_line extending augmentation"
 RUN_PAGES = ["README.md", *(f"docs/en/{name}.md" for name in _NAMES.split())]
 SETS = ("k400", "ucf101", "ssv2")
@@ -62,21 +62,9 @@ def prose(page: Path) -> str:
     return _BLOCK.sub("", page.read_text(encoding="utf-8"))
 
 
-def commands(page: Path) -> list[list[str]]:
-    """The commands of the bash blocks, as words."""
-    lines = [line for block in blocks(page) if block.lang == "bash" for line in block.code.splitlines()]
-    return [as_python(shlex.split(line)) for line in lines if line.strip()]
-
-
 def as_python(words: list[str]) -> list[str]:
     """The words of a command, of which `paddlevideo-fast` is a module: it need not be installed here."""
     return ["python", "-m", "paddlevideo_fast", *words[1:]] if words[0] == "paddlevideo-fast" else words
-
-
-def started(words: list[str]) -> list[str]:
-    """The command that a launcher starts in each process; without one, the command itself."""
-    script = "tools/main.py"
-    return ["python", *words[words.index(script) :]] if script in words else words
 
 
 def name_of(page: Path) -> str:
@@ -128,39 +116,6 @@ def test_paths_of_the_repository_exist(page):
     assert set(re.findall(r"`make ([\w-]+)", text)) <= set(known)
 
 
-def config_of(words: list[str]) -> str | None:
-    """The config of a training: the one behind -c, or the word after the command."""
-    place = next((i + 1 for i, word in enumerate(words) if word in ("train", "tools/main.py")), len(words))
-    return option(words, "-c") or next((word for word in words[place : place + 1] if word[0] != "-"), None)
-
-
-def flags_of(words: list[str], seen: dict[str, list[str]]) -> list[str]:
-    # each benchmark and each subcommand has options of its own
-    if words[0] == "-m":
-        is_group = words[2:3] in (["data"], ["config"])
-        subcommand = [word for word in words[2 : 4 if is_group else 3] if word[0] != "-"]
-        name = " ".join([*words[:2], *subcommand])
-    else:
-        name = " ".join(words[:2] if words[0] == "tools/benchmark.py" else words[:1])
-    if name not in seen:
-        seen[name] = ["--help", *(flag for names in options_of(name) for flag in names.split())]
-    return seen[name]
-
-
-def test_flags_of_the_commands_exist():
-    seen: dict[str, list[str]] = {}
-    for page in PAGES:
-        for words in map(started, commands(page)):
-            is_command = words[1:3] == ["-m", "paddlevideo_fast"] and words[3:4] != ["launch"]
-            is_script = words[0] == "python" and words[1].startswith(("tools/", "data/", "test_tipc/"))
-            if is_command or is_script:
-                own = words[3 if is_command else 2 :]
-                used = [word.split("=")[0] for word in own if re.match(r"--?[a-zA-Z]", word)]
-                unknown = set(used) - set(flags_of(words[1:], seen)) if used else set()
-                assert not unknown, f"{name_of(page)}: {' '.join(words)}"
-    assert len(seen) >= 6
-
-
 # Flags of Paddle's launcher, Slurm, Docker, MLflow, PaddleX and MMAction2; and those of PaddleVideo that the
 # pages name as missing here.
 _FOREIGN_FLAGS = "--nproc_per_node --gpus --devices --rank --master --host --signal --dependency --shm-size"
@@ -180,38 +135,10 @@ def test_flags_in_the_text_exist():
         for code in re.findall(r"`([^`\n]+)`", prose(page)):
             used = {flag.replace("-", "_") for flag in re.findall(r"(?<![\w-])--([a-z][\w-]*)", code)}
             assert used <= known, f"{page.name}: {code}"
-
-
-def option(words: list[str], name: str) -> str | None:
-    """The word behind an option of a command."""
-    return words[words.index(name) + 1] if name in words else None
-
-
-def test_configs_and_overrides_of_the_commands_are_accepted(working_copy):
-    checked = 0
-    made = {option(words, "--output") for page in PAGES for words in commands(page) if "init" in words}
-    for page in PAGES:
-        copies: dict[str | None, str] = {}
-        recipes: dict[str | None, str | None] = {}  # of the folders that `init` fills, on this page
-        for words in map(started, commands(page)):
-            if "init" in words:
-                recipes[option(words, "--output")] = option(words, "--recipe")
-            if words[3:5] == ["config", "copy"]:
-                copies["".join(words[6:7]) or f"{words[5]}.yaml"] = words[5]
-            config = config_of(words)
-            config = copies.get(config, config)
-            if config and (words[1] == "tools/main.py" or "train" in words):
-                folder = config.removeprefix("output/").split("/")[0]
-                if folder in made:  # the config that `init` writes inherits the recipe
-                    config = recipes.get(folder)
-                if config:
-                    overrides = [
-                        value for flag, value in zip(words, words[1:]) if flag in ("-o", "--override")
-                    ]
-                    path = working_copy / config
-                    load_config(str(path if path.exists() else config), overrides)
-                    checked += 1
-    assert checked >= 10
+            for name, verb in re.findall(r"paddlevideo-fast ([a-z]+)(?: ([a-z]\w+))?", code):
+                group = {"data": TOOLS, "config": VERBS}.get(name)
+                assert name in COMMANDS, f"{page.name}: {code}"
+                assert not verb or group is None or verb in group, f"{page.name}: {code}"
 
 
 def test_keys_components_and_imports_of_the_pages_exist():
@@ -384,25 +311,3 @@ def test_the_tests_that_the_page_on_failures_names_exist(lang):
     named = re.findall(r"`(tests/[\w/]+\.py)`", (DOCS / lang / "distributed.md").read_text(encoding="utf-8"))
     assert len(named) > 15
     assert [name for name in named if not (ROOT / name).is_file()] == []
-
-
-def result_of(name: str) -> dict:
-    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("page", ["README.md", "README_cn.md"])
-def test_the_numbers_of_the_readme_are_those_of_the_results(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    expected = [result_of(name)["date"] for name in ("paddlevideo", "reader", "exactness")]
-    for recipe in ("tsm", "slowfast"):
-        gains = [
-            row["cpu_ratio"] for row in result_of("paddlevideo")["result"]["rows"] if row["recipe"] == recipe
-        ]
-        expected += [f"{min(gains):.1f}", f"{max(gains):.1f}"]
-    means = result_of("reader")["result"]["means"]["sparse-8"]["one_stream"]
-    expected += [f"{1 / means[reader]:.1f}" for reader in ("ours", "ours, prepared")]
-    sums = result_of("exactness")["result"]["sums"]
-    expected += [f"{sum(sums[reader].values()):,}" for reader in ("decord", "cv2 sequence")]
-    top1 = result_of("quickstart")["result"]["rows"]["TSM"]["values"]
-    expected += [f"{100 * sum(top1) / len(top1):.0f} %"]
-    assert [number for number in expected if number not in text] == []
