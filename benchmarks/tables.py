@@ -100,7 +100,9 @@ def _networks(*, of_readme: bool = False) -> Rows:
         sizes = [f"{row[key] / unit:.3g}" for key, unit in (("parameters", 1e6), ("macs", 1e9))]
         results = ["–", "–"]
         if best is not None:
-            results = [f"{best.top1:.1f}%", best.toolkit if of_readme else best.views]
+            results = [f"{best.top1:.1f}%", best.views]
+            if of_readme:  # a narrow column: its head has the unit
+                results = [f"{best.top1:.1f}", f"`{best.converter}`"]
         if best is not None or not of_readme:
             rows.append(["", f"`{name}`", f"{frames}×{height}²", *sizes, *results])
     return rows
