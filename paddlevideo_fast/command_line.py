@@ -8,6 +8,7 @@ import argparse
 import copy
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -117,7 +118,7 @@ class CommandParser(argparse.ArgumentParser):
             if given is not None:
                 setattr(found, action.dest, given)
             elif required and getattr(found, action.dest) is None:
-                self.error(f"{word} is missing: {self._help_of(word)}{self._taken(found)}")
+                self.error(f"{word} is missing: {self._taken(word, found) or self._help_of(word)}")
         self._rules(self, found)
         return found
 
@@ -144,19 +145,23 @@ class CommandParser(argparse.ArgumentParser):
         unknown = re.match(r"unrecognized arguments: (--\w[\w-]*)", message)
         if unknown:
             message += did_you_mean(unknown[1], self._option_string_actions).partition("; known")[0]
+        if re.match(r"unrecognized arguments: -p\b", message) and "-w" in self._option_string_actions:
+            message += "; give weights with -w"  # -p of PaddleVideo's export_model.py
         raise UsageError(f"{message}; {self.prog} --help  shows the flags")
 
     def _help_of(self, name: str) -> str:
         actions = (one for one in self._actions if name in (*one.option_strings, one.dest, one.metavar))
         return next((one.help or "" for one in actions), "")
 
-    def _taken(self, args: argparse.Namespace) -> str:
-        """A clause about a flag that may have taken the missing word as its own."""
+    def _taken(self, word: str, args: argparse.Namespace) -> str:
+        """What to type where a flag may have taken the missing word as its value; "" where none has."""
         for action in self._actions:
             value = getattr(args, action.dest, None)
             if action.nargs in ("?", "+") and value not in (None, [], action.const):
-                last = value[-1] if isinstance(value, list) else value
-                return f"; {action.option_strings[-1]} took {last} as its own: write the word before it"
+                flag, last = action.option_strings[-1], value[-1] if isinstance(value, list) else value
+                typed = f"{self.prog} {shlex.quote(last)} {flag}"
+                typed += f" {action.metavar} ..." if action.nargs == "+" else ""
+                return f"{flag} took {last} as its value; write {word} before {flag}, as in  {typed}"
         return ""
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:

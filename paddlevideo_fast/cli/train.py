@@ -28,7 +28,8 @@ _TRAINING: dict[str, dict[str, Any]] = {
         "nargs": "?",
         "const": "auto",
         "metavar": "CHECKPOINT",
-        "help": "continue from a checkpoint; without CHECKPOINT, from the newest one of the run",
+        "help": "continue from a checkpoint; without CHECKPOINT, from the newest one of the run; write "
+        "CONFIG before it",
     },
     "--output": {"metavar": "FOLDER", "help": "folder of the run, as the key output_dir"},
     "--folds": {

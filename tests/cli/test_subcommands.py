@@ -70,7 +70,22 @@ def test_texts_name_commands_that_exist():
         (["data", "check"], 2, "ToolError: give --list, an annotation list, or --root, a folder"),
         (["train"], 2, "UsageError: CONFIG is missing: YAML file, name of a built-in config, or folder"),
         (["train", "a", "-c", "b"], 2, "UsageError: CONFIG: is given twice, as a and by -c"),
-        (["train", "--resume", "my_set"], 2, "; --resume took my_set as its own: write the word before it"),
+        (
+            ["train", "--resume", "my_set"],
+            2,
+            "--resume took my_set as its value; write CONFIG before --resume, as in  paddlevideo-fast train "
+            "my_set --resume; ",
+        ),
+        (
+            ["average", "--last", "2", "-w", "a", "b"],
+            2,
+            "as in  paddlevideo-fast average b --weights FILE ...;",
+        ),
+        (
+            ["export", "a", "-p", "x"],
+            2,
+            "unrecognized arguments: -p x; give weights with -w; paddlevideo-fast",
+        ),
         (["train", "a", "--max-iters=x"], 2, "UsageError: --max_iters: 'x' is no whole number from 1 on; "),
         (
             ["train", "a", "--epoch_s=3"],
