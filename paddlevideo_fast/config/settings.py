@@ -413,7 +413,7 @@ class DistributedSettings:
         sharding_degree: processes that share one copy of the optimizer's state; 1 keeps a copy on each.
         sync_bn: batch norms take the statistics of a step over the clips of all processes.
         one_process_ips: clips a second of one process alone. With it the log shows the scaling efficiency:
-            the run's clips a second over those of as many independent processes.
+            the run's clips a second, divided by what as many independent processes reach.
     """
 
     comm_buffer_size: Annotated[float, Range(0.001)] = 25.0

@@ -53,7 +53,7 @@ class OptimizerRecipe:
         learning_rate: a number or a curve.
         weight_decay: factor of the L2 penalty, or {name: L1 or L2, value: factor}; None: no decay.
         grad_clip: {name: ClipGradByGlobalNorm, ClipGradByNorm or ClipGradByValue, value: limit}; None: no
-            clipping. The global norm is that of all parameters together.
+            clipping. The global norm is taken over all parameters together.
         decay_bn_bias: weight decay on batch norms and biases as well.
         no_weight_decay_name: words separated by spaces; no weight decay on parameters with one in their name.
             None: on those that the network declares, such as tables of positions and class tokens.
