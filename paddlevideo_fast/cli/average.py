@@ -1,9 +1,9 @@
-"""Averages the weights of a run's checkpoints, and validates the mean beside each of them.
+"""Averages the weights of a run's checkpoints, and validates the average and each checkpoint.
 
 --last takes the newest checkpoints. --greedy begins with the best one and adds the others from the best to
-the worst, each if the validation does not become worse; a tie goes to the lower loss. Batch norms are
-measured anew on the training data, as PRECISEBN says. A report with all validations is written beside the
-weights.
+the worst, each if the validation does not become worse; between equal ones the lower loss wins. The
+statistics of batch norms are computed again on the training data, as PRECISEBN says. A report with all
+validations is written beside the weights.
 
 Example:
     paddlevideo-fast average output/my_set --last 5
@@ -35,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output",
         type=as_path,
-        help="file of the mean (default <model_name>_average_last5.pdparams or the like in output_dir)",
+        help="file for the weights (default in output_dir, such as <model_name>_average_last5.pdparams)",
     )
     return parser
 

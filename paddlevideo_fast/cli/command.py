@@ -144,7 +144,7 @@ def rank() -> int:
     return int(os.environ.get("PADDLE_TRAINER_ID", "0"))
 
 
-_CONFIG = "YAML file, name of a built-in config, or folder with a config.yaml: of `init`, or output of a run"
+_CONFIG = "YAML file, name of a built-in config, or folder of `init` or of a run, with a config.yaml"
 
 
 def add_config_arguments(

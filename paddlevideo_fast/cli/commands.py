@@ -92,7 +92,7 @@ class GroupParser(CommandParser):
         width = max(map(len, commands)) + 2
         listing = "\n".join(f"  {word:<{width}}{command.text}" for word, command in commands.items())
         super().__init__(name, description, usage="%(prog)s COMMAND ...")
-        more = f"{self.prog} COMMAND --help has the options of one.\n{EXIT_CODES}"
+        more = f"{self.prog} COMMAND --help  shows the flags of a command.\n{EXIT_CODES}"
         self.epilog = f"commands:\n{listing}\n\n{more}"
         self.commands = commands
         self.add_argument("command", nargs="?", help=argparse.SUPPRESS)

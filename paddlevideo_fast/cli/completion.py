@@ -21,7 +21,7 @@ _CONFIGS = "_paddlevideo_fast_config_files"  # shtab knows by "_file" that these
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast completion`."""
     parser = CommandParser("completion", __doc__)
-    parser.add_argument("shell", choices=("bash", "zsh"), help="whose completion")
+    parser.add_argument("shell", choices=("bash", "zsh"), help="shell to complete in")
     return parser
 
 

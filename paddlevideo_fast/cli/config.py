@@ -44,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def show_parser() -> CommandParser:
     """The parser of `paddlevideo-fast config show`."""
-    parser = CommandParser("config show", "Prints a config as YAML: with all that it inherits, and checked.")
+    parser = CommandParser(
+        "config show", "Checks a config and prints it as YAML, with everything that it inherits."
+    )
     add_config_arguments(parser)
     return parser
 
@@ -56,7 +58,7 @@ def show(args: argparse.Namespace) -> None:
 
 def copy_parser() -> CommandParser:
     """The parser of `paddlevideo-fast config copy`."""
-    text = "Writes a copy of a config, to change it. What the config inherits is written out in the copy."
+    text = "Writes a copy of a config for you to change. The copy also has what the config inherits."
     parser = CommandParser("config copy", text)
     parser.add_argument("config", metavar="CONFIG", help="YAML file, folder, or name of a built-in config")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Converts weights of another toolkit for the network of a config, and reports what became of every tensor.
+"""Converts weights of another toolkit for the network of a config, and reports what happened to every tensor.
 
 Example:
     paddlevideo-fast convert tsm_k400_frames --from mmaction2 --src tsm_r50.pth --to tsm_r50.pdparams
@@ -22,13 +22,15 @@ KINDS = (
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast convert`."""
     parser = CommandParser("convert", __doc__)
-    parser.add_argument("--from", required=True, choices=KINDS, dest="kind", help="whose weights they are")
+    parser.add_argument("--from", required=True, choices=KINDS, dest="kind", help="toolkit of the weights")
     parser.add_argument(
         "--src", required=True, help="the file: .pth, .pyth, .pt, .safetensors, .pkl, .pdparams"
     )
     parser.add_argument("--to", required=True, help="the .pdparams to write")
     parser.add_argument(
-        "--partial", action="store_true", help="write what fits, even where something is missing or left over"
+        "--partial",
+        action="store_true",
+        help="write the matching tensors, even if others are missing or left over",
     )
     add_config_arguments(parser)
     return parser

@@ -1,4 +1,6 @@
-"""Says where the time of a training run goes and what would make it faster, or whether a GPU computes right.
+"""Measures where the time of a training run goes, and says what would make it faster.
+
+--device_check compares a GPU with the CPU instead.
 
 Examples:
     paddlevideo-fast doctor my_set -o DATASET.num_workers=2
@@ -30,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="compare the GPU with the CPU in a minute, without a config; writes device_check.json",
     )
     parser.add_argument(
-        "--steps", type=count(2), default=20, help="steps to time, fewer where they are slow (default 20)"
+        "--steps", type=count(2), default=20, help="steps to time, fewer if they are slow (default 20)"
     )
     parser.add_argument(
         "--output", type=Path, default=Path("output/doctor"), help="folder of doctor.json and doctor.png"

@@ -45,14 +45,13 @@ def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
         "--input_shape",
         type=_shape,
         metavar="T,H,W",
-        help="shape of the clips, -1 for a free axis (default: the shape that the pipeline makes)",
+        help="shape of the clips, -1 for an axis of any length (default: the shape that the pipeline gives)",
     )
     parser.add_argument(
         "--split",
         choices=("valid", "test"),
         default="valid",
-        help="predict will read videos as PIPELINE.valid or PIPELINE.test says, with its number of views "
-        "(default valid)",
+        help="predict reads videos as PIPELINE.valid or PIPELINE.test does, with its views (default valid)",
     )
     parser.add_argument("--class_names", metavar="FILE", help="names of the classes, one a line")
     parser.add_argument(
@@ -62,12 +61,12 @@ def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
     parser.add_argument(
         "--fp16",
         action="store_true",
-        help="the ONNX program computes in 16 bits; its input and its logits stay as they are",
+        help="the ONNX program computes in 16 bits; input and logits keep their types",
     )
     parser.add_argument(
         "--opset_version",
         type=count(7),
-        help="version of ONNX's operators; a later one where an operator needs it (default 13)",
+        help="ONNX opset version; a later one is taken if an operator needs it (default 13)",
     )
     return parser
 

@@ -5,12 +5,12 @@ A head is then trained on them in minutes; its checkpoints hold the whole networ
     paddlevideo-fast features my_set -w weights.pdparams --output features
     paddlevideo-fast train my_set -o features=features
 
-The clips may be shared out: --scheduler has a Dask cluster compute them, and jobs of an array compute a share
-each with --shard, which --merge puts together.
+A cluster can do the work: --scheduler names Dask or a job scheduler. Or each job of an array computes a share
+with --shard, and --merge combines the shares.
 
-What is computed stays: after a stop, the same command goes on. Features of other weights, another list or
-another pipeline are refused. Exit code: 0, all features are there; 1, some videos do not decode and are
-named; 2, wrong input.
+After a stop, run the same command again: it computes what is missing. If the folder has features of other
+weights, another list or another pipeline, it ends with an error. Exit code: 0, all features are
+there; 1, some videos do not decode and are named; 2, wrong input.
 """
 
 import argparse

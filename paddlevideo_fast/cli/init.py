@@ -1,13 +1,13 @@
 r"""Makes a data set and a config from a folder of videos, so that training can begin.
 
 FOLDER holds a folder for each class. Folders named train and val (or valid, test) around the classes are the
-split. FOLDER may also be an annotation list; a .jsonl or .csv may say spans and groups, too, and several
-labels a video. The command writes to --output: train.list, valid.list (.jsonl where there are spans, weights,
+split. FOLDER may also be an annotation list; a .jsonl or .csv may also give spans, groups and several labels
+for a video. The command writes to --output: train.list, valid.list (.jsonl where there are spans, weights,
 groups or several labels), classes.txt, config.yaml, data_set.png, and failures.txt where files do not decode.
 Paths in config.yaml are relative to its folder: move it together with the videos.
 
-The split follows from --seed and the names: a file keeps its side when you add others and run the command
-again. A config.yaml that is there already is kept.
+The split depends on --seed and the file names: when you add files and run the command again, earlier files
+stay on their side. An existing config.yaml is kept.
 
 Examples:
     paddlevideo-fast init videos --output my_set
@@ -64,7 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--group",
         metavar="PATTERN",
-        help="regular expression; videos whose paths agree in what it matches stay on one side of the split",
+        help="regular expression; videos with the same match in their paths stay on one side of the split",
     )
     parser.add_argument(
         "--classes", type=Path, metavar="FILE", help="class names in the order of their labels"
@@ -78,15 +78,15 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--recipe",
         default="tsm",
-        help=f"network: {', '.join(NETWORKS)}. A GPU gets its config of full size, a CPU a small one where "
-        "there is one. Or the built-in config to inherit; those that end in _ucf101_videos fine-tune, which "
-        "needs fewest videos (default tsm)",
+        help=f"network: {', '.join(NETWORKS)}; with a GPU its full-size config, without one a small config "
+        "if there is one. Or a built-in config by name; configs named *_ucf101_videos fine-tune, which needs "
+        "the fewest videos (default tsm)",
     )
     parser.add_argument(
         "--check",
         choices=("some", "all"),
         default="some",
-        help="how much of each file to decode: some, three frames (default); all, every frame",
+        help="frames of each file to decode: some, three of them (default); all, every frame",
     )
     parser.add_argument("--workers", type=count(0), default=num_cores(), help="processes (default: all CPUs)")
     return parser

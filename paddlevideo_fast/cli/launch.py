@@ -43,9 +43,9 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast launch`."""
     parser = _Parser(
         "launch",
-        "Starts the processes of a run on this machine, and again where one fails or dies.",
-        epilog="All other options are those of `python -m paddle.distributed.launch`, which does the work. A "
-        "script may take the place of train.",
+        "Starts the processes of a run on this machine, and restarts them if one fails.",
+        epilog="All other options go to `python -m paddle.distributed.launch`. A script can "
+        "stand in place of train.",
         usage="%(prog)s [--max_restart N] [options of the launcher] train CONFIG ...",
         allow_abbrev=False,
     )

@@ -1,4 +1,4 @@
-"""Shows what a multigrid run will do, what it will cost against the plain run, and what speaks against it.
+"""Shows the phases of a multigrid run, its cost compared with the plain run, and reasons against it.
 
 Example:
     paddlevideo-fast plan slowfast_multigrid --clips 240000
@@ -16,26 +16,31 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser("plan", __doc__)
     add_config_arguments(parser)
     parser.add_argument(
-        "--clips", type=count(1), help="clips of the training list (default: counted, where it exists)"
+        "--clips", type=count(1), help="clips of the training list (default: counted, if the list exists)"
     )
     parser.add_argument(
         "--frame_size",
         type=_frame_size,
         default=(340, 256),
         metavar="WxH",
-        help="of the videos, for the bytes that are decoded (default 340x256)",
+        help="size of the videos, to estimate the decoded bytes (default 340x256)",
     )
     parser.add_argument(
-        "--steps", type=count(1), default=3, help="steps to time at each shape, after a first (default 3)"
+        "--steps",
+        type=count(1),
+        default=3,
+        help="steps to time at each shape, after one warm-up step (default 3)",
     )
     parser.add_argument(
         "--limit",
         type=count(1),
         default=120,
         metavar="SEC",
-        help="time no step where timing would take longer (default 120)",
+        help="do not time steps if timing would take longer (default 120)",
     )
-    parser.add_argument("--no_measure", action="store_true", help="time nothing: no predicted speed-up")
+    parser.add_argument(
+        "--no_measure", action="store_true", help="do not time steps, and predict no speed-up"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument("--output", type=Path, metavar="DIR", help="folder for multigrid_plan.json")
     return parser

@@ -58,15 +58,17 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--labels",
         nargs="+",
-        help="names of the runs (default: those of the folders); runs of one name, such as of several seeds, "
-        "become one curve, their mean, in a band from the lowest to the highest",
+        help="names of the runs (default: the folders' names); runs with one name, such as several seeds, "
+        "become one curve: the mean, with a band from the lowest to the highest",
     )
     parser.add_argument(
         "--against", choices=list(_AXES), default="step", help="the horizontal axis (default step)"
     )
-    parser.add_argument("--chance", type=float, help="top-1 of guessing, drawn as a line, such as 0.125")
     parser.add_argument(
-        "--smooth", type=count(1), default=10, help="log lines a loss is averaged over (default 10)"
+        "--chance", type=float, help="top-1 of random guessing, drawn as a line, such as 0.125"
+    )
+    parser.add_argument(
+        "--smooth", type=count(1), default=10, help="log lines to average a loss over (default 10)"
     )
     parser.add_argument("--output", type=Path, default=Path("run.png"), help="picture (default run.png)")
     return parser

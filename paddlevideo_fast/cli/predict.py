@@ -70,8 +70,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--model_file": {
         "positional": "MODEL",
-        "help": "output folder of a run, exported folder, program (without its ending, on a CPU the fastest "
-        "form), or weights",
+        "help": "output folder of a run, exported folder, program, or weights; of a program without its file "
+        "ending, the fastest format is taken on a CPU",
     },
     "-w --weights": {
         "help": "the same as MODEL, for weights: a .pdparams file, or the output folder of a run"
@@ -80,8 +80,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "file with the weights of the program, .pdiparams (default: the one beside it)"
     },
     "-c --config": {
-        "help": "read videos as this config says, not as the .yaml next to the program; of weights, the "
-        "config of their training"
+        "help": "read videos as this config says, not as the .yaml next to the program; for weights: the "
+        "config they were trained with"
     },
     "-o --override": {
         "action": "append",
@@ -120,10 +120,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "nargs": "+",
         "choices": ("cpu", "cuda", "tensorrt"),
         "default": [],
-        "help": "what runs the program: the first of these that loads; a warning names each that does not",
+        "help": "backends in order of preference: the first that loads runs the program; a warning names the "
+        "others",
     },
     "--use_tensorrt": {"type": _truth, "help": "True, as --provider tensorrt; False has no effect"},
-    "--gpu_mem": {"type": count(1), "default": 8000, "help": "MB of GPU memory to take (default 8000)"},
+    "--gpu_mem": {"type": count(1), "default": 8000, "help": "GPU memory in MB to reserve (default 8000)"},
     "--precision": {"choices": ("fp32", "fp16"), "default": "fp32", "help": "fp16: on a GPU only"},
     "--cpu_threads": {"type": count(1), "help": "CPU threads (default: one per core)"},
     "--enable_mkldnn": {
@@ -149,14 +150,17 @@ _LIVE_OPTIONS: dict[str, dict[str, Any]] = {
         "type": float,
         "default": 5.0,
         "metavar": "S",
-        "help": "tell if no frame comes for so long",
+        "help": "warn if no frame comes for S seconds (default 5)",
     },
     "--reconnects": {
         "type": count(0),
         "default": 10,
-        "help": "how often in a row to connect again (default 10); not for a pipe",
+        "help": "attempts in a row to connect again (default 10); not for a pipe",
     },
-    "--live_format": {"metavar": "NAME", "help": "FFmpeg's format, if it does not find out itself"},
+    "--live_format": {
+        "metavar": "NAME",
+        "help": "FFmpeg's name of the input format, if FFmpeg does not detect it",
+    },
     "--live_option": {
         "action": "append",
         "default": [],

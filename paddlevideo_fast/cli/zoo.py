@@ -29,7 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
         "words",
         nargs="*",
         metavar="WORD",
-        help="name of a config: all about it; else, parts of names to list",
+        help="name of a config, to show its details; or parts of names, to list matching configs",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser

@@ -36,7 +36,7 @@ class _Found(NamedTuple):
 def convert(argv: Sequence[str] | None = None) -> int:
     r"""Writes a .jsonl list from the annotations of another project.
 
-    --from says whose:
+    --from names the project:
         activitynet  JSON with `database`, as of ActivityNet, HACS and THUMOS: spans and names of classes
         epic         CSV of EPIC-KITCHENS: spans, classes of verbs or nouns (--label), people as groups
         something    JSON of Something-Something: names of classes
@@ -70,14 +70,14 @@ def convert(argv: Sequence[str] | None = None) -> int:
 def convert_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data convert`."""
     parser = tool_parser("data convert", convert.__doc__)
-    parser.add_argument("--from", required=True, choices=tuple(_READERS), help="whose annotations")
+    parser.add_argument("--from", required=True, choices=tuple(_READERS), help="project of the annotations")
     parser.add_argument("--list", required=True, help="the annotations")
     parser.add_argument("--output", required=True, metavar="FILE", help="the new list, a .jsonl")
     parser.add_argument(
         "--path", help="path of a video, with {id} for its name (default: as it is downloaded)"
     )
     parser.add_argument("--subset", help="with activitynet: part to take, such as training (default: all)")
-    text = "with epic: what to learn (default verb_class)"
+    text = "with epic: column of the labels (default verb_class)"
     parser.add_argument("--label", choices=_EPIC_LABELS, default="verb_class", help=text)
     parser.add_argument(
         "--labels", type=Path, metavar="FILE", help="with something: labels.json, the order of classes"

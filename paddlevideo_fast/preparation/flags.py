@@ -75,17 +75,17 @@ _SHARED: dict[str, dict[str, Any]] = {
         "type": _scheduler,
         "default": LOCAL,
         "metavar": "{local,tcp://HOST:PORT,FILE.yaml}",
-        "help": "where the work is done. local: on this machine (default); the address of a Dask scheduler: "
-        "on its workers; a YAML file: by jobs of Slurm or another job scheduler, which this command submits",
+        "help": "where to do the work. local: on this machine (default); the address of a Dask scheduler: on "
+        "its workers; a YAML file: in jobs of Slurm or another job scheduler, which this command submits",
     },
     "--shard": {
         "type": _share,
         "metavar": "I/N",
-        "help": "do every N-th task from number I on, 0 to N - 1, for an array of N jobs; then use --merge",
+        "help": "do share I of N, with I from 0 to N - 1, as one job of an array; then use --merge",
     },
     "--merge": {
         "action": "store_true",
-        "help": "do no task: put together what all --shard jobs have done",
+        "help": "combine the results of all --shard jobs, and do nothing else",
     },
     "--margin": {
         "type": count(0),

@@ -160,14 +160,14 @@ def extract(argv: Sequence[str] | None = None) -> int:
 
     Videos are looked for in --root (--level 1) or in its class folders (--level 2), or --list names them:
     then only their spans are extracted, with --margin frames around each. A folder appears under
-    --output only when it is complete; running the same command again does what is missing. Videos that do not
+    --output only when it is complete; run the same command again for the rest. Videos that do not
     decode are listed, with the cause, in failures.txt, and the exit code is 1.
 
     A run with another size, format or quality than the first (see provenance.json) needs --overwrite.
 
     Also writes rawframes.list: lines `folder num_frames label` with folders relative to --output (the
     config's data_prefix). The label is the class folder's place in alphabetical order; with --level 1 there
-    is none. With --list, the new list has the name of that list; of a .jsonl or .csv it is a .jsonl.
+    is none. With --list, the new list has the same name; from a .jsonl or .csv it is a .jsonl.
 
     Example:
         paddlevideo-fast data extract --root videos --output rawframes --workers 8 --short_side 340
@@ -229,7 +229,7 @@ def extract_parser() -> CommandParser:
     parser.add_argument("--new_width", type=count(0), default=0, help="resize: width, with --new_height")
     parser.add_argument("--new_height", type=count(0), default=0, help="resize: height, with --new_width")
     parser.add_argument("--backend")
-    parser.add_argument("--overwrite", help="extract again what is there already")
+    parser.add_argument("--overwrite", help="extract existing folders again")
     parser.add_argument(
         "--task", choices=("rgb", "flow", "both"), default="rgb", help="only rgb is supported"
     )

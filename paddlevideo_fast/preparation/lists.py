@@ -91,7 +91,8 @@ def build(argv: Sequence[str] | None = None) -> int:
 
     Each folder in --root is a class, numbered in alphabetical order, and --valid_share of each class goes to
     validation. Writes train.list, valid.list and classes.txt to --output. Lines are `path label` for videos
-    and `folder num_frames label` for frames. What no list can hold is left out, and the exit code is 1.
+    and `folder num_frames label` for frames. Files that a list cannot hold are left
+    out, and the exit code is 1.
 
     Data sets with annotations have scripts of their own, such as `paddlevideo-fast data ucf101`.
 
@@ -218,20 +219,20 @@ def check_parser() -> CommandParser:
     parser.add_argument("--root", help="folder to check with its sub-folders, in place of a list")
     share(parser, "--data_prefix", "--kind", "--suffix", "--backend", "--classes")
     add_work(parser)
-    other = "a list that must share no file and no group with it"
+    other = "second list: files and groups that are in both lists are named"
     parser.add_argument("--against", type=as_path, metavar="FILE", help=other)
-    parser.add_argument("--output", metavar="FILE", help="where to write the list of the intact ones")
+    parser.add_argument("--output", metavar="FILE", help="file for the list of the intact videos")
     return parser
 
 
 def check(argv: Sequence[str] | None = None) -> int:
-    """Decodes every video of a list or a folder and names those that do not decode, with the cause.
+    """Decodes every video of a list or a folder, and names each file that does not decode, with the cause.
 
     Of a list with spans (.jsonl, .csv), a span that is not inside its video is named with its line. --against
-    names a second list, such as of validation: a file or a group that is in both is named.
+    takes a second list, such as the validation list: a file or a group that is in both is named.
 
-    The exit code is 0 where all are intact and 1 where some are not. --output writes the list without them;
-    the lines that stay are unchanged, and `<output>.failures.txt` has the others with the cause.
+    The exit code is 0 if all files are intact and 1 if some are not. --output writes the lines of the intact
+    files, unchanged; `<output>.failures.txt` has the others with the cause.
 
     Example:
         paddlevideo-fast data check --list data/k400/train.list --data_prefix data/k400 --output clean.list

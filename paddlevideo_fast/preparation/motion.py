@@ -1,4 +1,4 @@
-"""A small data set in which only the motion tells the class: `paddlevideo-fast data motion`.
+"""A small data set in which only the motion shows the class: `paddlevideo-fast data motion`.
 
 A textured sprite moves over a textured background. Its state has four parts: x, y, size (log2 of the scale)
 and angle. Each class moves one part up or down at constant speed; the other three stand still. So that no
@@ -126,12 +126,12 @@ _Task = tuple[str, str, int, int, tuple[int, int, int]]
 
 
 def make(argv: Sequence[str] | None = None) -> int:
-    """Makes a small video data set in which only the motion tells the class.
+    """Makes a small video data set in which only the motion shows the class.
 
     Textured sprites move over textured backgrounds: left, right, up, down, grow, shrink, turn_left,
-    turn_right. A single frame does not tell the class, so a model that looks at frames one by one stays near
-    chance and one that relates frames does not. The same options give the same files. A run that was stopped
-    goes on where it was.
+    turn_right. A single frame does not show the class: a network that looks at frames one by one stays near
+    chance, a network that relates frames does not. The same options give the same files. After a stop, run
+    the same command again to continue.
 
     Writes to --output: train/ and valid/ with H.264 clips, train.list and valid.list (lines `path label`,
     paths relative to --output: the config's data_prefix), classes.txt (one class name a line) and
@@ -210,7 +210,7 @@ def make_parser() -> CommandParser:
     parser.add_argument("--classes", type=str, default=",".join(CLASSES), help=text)
     text = "motions that a clip shows at once; with 2 it has two labels (default 1)"
     parser.add_argument("--motions", type=int, choices=(1, 2), default=1, help=text)
-    parser.add_argument("--seed", help="what all randomness comes from (default 0)")
+    parser.add_argument("--seed", help="random seed (default 0)")
     parser.add_argument("--workers")
     return parser
 

@@ -160,9 +160,9 @@ def pack(argv: Sequence[str] | None = None) -> int:
     exit code is 1. Where shards were packed from another list or with other options, --overwrite is needed.
 
     Of a list with spans (.jsonl, .csv), only the spans are packed, with --margin frames around each. For such
-    a list, OUTPUT/x.jsonl is written: it names what was packed, with its labels, and spans as frames of it.
+    a list, the command writes OUTPUT/x.jsonl: names and labels of the packed spans, counted in packed frames.
 
-    --estimate packs a few videos in memory and says what all of them would take. --verify reads every frame
+    --estimate packs a few videos in memory and estimates the size of all. --verify reads every frame
     of a packed folder and compares the checksums.
 
     Example:
@@ -198,13 +198,13 @@ def pack_parser() -> CommandParser:
     parser = tool_parser("data pack", pack.__doc__)
     share(parser, "--list", "--kind", "--data_prefix", "--suffix", "--margin", "--classes")
     parser.add_argument("--output", help="folder of the shards, one for each list")
-    size = "longest short side of a stored frame in pixels (default 256); 0: as the source"
+    size = "largest short side of a stored frame in pixels (default 256); 0: as the source"
     parser.add_argument("--short_side", type=count(0), default=256, help=size)
     parser.add_argument("--quality", default=90)
     parser.add_argument("--shard_size", type=count(1), default=256, help="videos in a shard (default 256)")
     add_work(parser)
-    parser.add_argument("--overwrite", help="pack again what is there already")
-    text = "write nothing: say what all would take, from this many (default 20)"
+    parser.add_argument("--overwrite", help="pack existing shards again")
+    text = "write nothing: estimate the size of all, from this many videos (default 20)"
     parser.add_argument("--estimate", const=20, help=text)
     text = "write nothing: check every frame of these shards"
     parser.add_argument("--verify", type=as_path, metavar="FOLDER", help=text)

@@ -131,10 +131,10 @@ def prepare_list(argv: Sequence[str] | None = None) -> int:
     Of a list with spans (.jsonl, .csv), only the spans are stored, with --margin frames around each. The new
     list is x.jsonl, and its spans are frames of the new videos.
 
-    Running the same command again does what is missing, and what has changed. --estimate prepares a sample in
-    a temporary folder and says what all of it would take and bring; it writes nothing to --output.
+    Run the same command again to prepare what is missing or has changed. --estimate prepares a sample in a
+    temporary folder, and estimates the time, the size and the gain for all; it writes nothing to --output.
 
-    Folders of frames are not for this tool.
+    Folders of frames cannot be prepared.
 
     Example:
         paddlevideo-fast data prepare --list train.list --data_prefix videos --output prepared --preset sparse
@@ -192,7 +192,7 @@ def prepare_list_parser() -> CommandParser:
         "--short_side", type=count(16, even=True), default=256, help="pixels, even (default 256)"
     )
     add_work(parser)
-    parser.add_argument("--estimate", const=8, help="only try so many (default 8)")
+    parser.add_argument("--estimate", const=8, help="only estimate, from this many videos (default 8)")
     return parser
 
 

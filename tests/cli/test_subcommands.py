@@ -65,7 +65,7 @@ def test_texts_name_commands_that_exist():
         (["--help"], 0, "Exit code: 0, done; 1, some files failed"),
         (["trian"], 2, "UsageError: there is no command 'paddlevideo-fast trian'; did you mean 'train'?"),
         (["data"], 2, "commands:\n  list"),
-        (["data", "--help"], 0, "data COMMAND --help has the options of one"),
+        (["data", "--help"], 0, "data COMMAND --help  shows the flags of a command"),
         (["data", "apck", "--list", "x"], 2, "no command 'paddlevideo-fast data apck'; did you mean 'pack'?"),
         (["data", "check"], 2, "ToolError: give --list, an annotation list, or --root, a folder"),
         (["train"], 2, "UsageError: CONFIG is missing: YAML file, name of a built-in config, or folder"),
