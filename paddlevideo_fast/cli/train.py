@@ -59,7 +59,7 @@ _TRAINING: dict[str, dict[str, Any]] = {
 _SHARED: dict[str, dict[str, Any]] = {
     "--max_iters": {
         "type": count(1),
-        "help": "end each epoch and evaluation after so many steps, for trials",
+        "help": "end each epoch and evaluation after this many steps, for trials",
     },
     "--fleet": {
         "action": "store_true",
