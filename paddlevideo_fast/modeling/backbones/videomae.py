@@ -84,7 +84,7 @@ class TubeletEmbedding(nn.Layer):
 def encoder(channels: int, num_heads: int, mlp_ratio: float, drop_paths: Sequence[float]) -> nn.LayerList:
     """The blocks of VideoMAE's encoder and decoder, one for each rate of stochastic depth."""
     attention = partial(SelfAttention, channels, num_heads, key_bias=False)
-    hidden = int(channels * mlp_ratio)
+    hidden = round(channels * mlp_ratio)
     return nn.LayerList([EncoderBlock(channels, attention, hidden, rate) for rate in drop_paths])
 
 
@@ -165,11 +165,26 @@ class VideoMAEViT(Backbone):
         return tokens
 
 
+class TubeletConverter(RenamingConverter):
+    """A converter of networks whose patches are a 3D convolution there, and a linear layer here."""
+
+    def target(self, name: str) -> Target | None:
+        target = super().target(name)
+        if target is None or self.normalized(name) != "patch_embed.proj.weight":
+            return target
+        return Target(target.name, (Step("from a convolution to a linear layer", _linear, num_axes=5),))
+
+
+def _linear(kernel: np.ndarray) -> np.ndarray:
+    """A kernel [out, 3, t, h, w] as the weight [t * h * w * 3, out] of `TubeletEmbedding`."""
+    return np.moveaxis(kernel, 0, -1).transpose(1, 2, 3, 0, 4).reshape(-1, len(kernel))
+
+
 _NORM = "head.fc_norm"
 _BLOCK = r"(blocks\.\d+\.(?:norm[12]|attn\.(?:qkv|proj|q_bias|v_bias)|mlp\.fc[12]))"
 
 
-class VideoMAEConverter(RenamingConverter):
+class VideoMAEConverter(TubeletConverter):
     """The authors' files (MCG-NJU/VideoMAE), whose names in the encoder and the decoder are ours.
 
     A pre-trained file has an encoder and a decoder. A network that classifies takes the encoder alone; the
@@ -196,17 +211,6 @@ class VideoMAEConverter(RenamingConverter):
         # of a pre-trained file a network that classifies takes the encoder, and its classifier starts anew
         self.backbone_only = bool(network.classifier) and f"{self.classifier}.weight" not in names
 
-    def target(self, name: str) -> Target | None:
-        target = super().target(name)
-        if target is None or self.normalized(name) != "patch_embed.proj.weight":
-            return target
-        return Target(target.name, (Step("from a convolution to a linear layer", _linear, num_axes=5),))
-
-
-def _linear(kernel: np.ndarray) -> np.ndarray:
-    """A kernel [out, 3, t, h, w] as the weight [t * h * w * 3, out] of `TubeletEmbedding`."""
-    return np.moveaxis(kernel, 0, -1).transpose(1, 2, 3, 0, 4).reshape(-1, len(kernel))
-
 
 class HuggingFaceVideoMAEConverter(VideoMAEConverter):
     """VideoMAEForVideoClassification and VideoMAEForPreTraining of Hugging Face's transformers."""
@@ -226,4 +230,4 @@ class HuggingFaceVideoMAEConverter(VideoMAEConverter):
         (r"(blocks\.\d+\.attn)\.query\.bias$", r"\1.q_bias"),  # transformers 5
         (r"(blocks\.\d+\.attn)\.value\.bias$", r"\1.v_bias"),
     )
-    projections = r"(.+\.attention\.attention\.)(query|key|value)\.(weight)"
+    projections = {r".+\.attention\.attention": ("query", "key", "value")}
