@@ -104,17 +104,23 @@ def test_vjepa2_takes_clips_of_any_size():
 
 
 @pytest.mark.parametrize(
-    ("embed_dim", "depth", "num_heads", "mlp_ratio", "parameters"),
-    [(1024, 24, 16, 4, 303_885_312), (1280, 32, 16, 4, 631_648_000), (1408, 40, 22, 4.3637, 1_012_173_952)],
+    ("name", "embed_dim", "depth", "num_heads", "parameters"),
+    [
+        ("VJEPA2", 1024, 24, 16, 303_885_312),
+        ("VJEPA2", 1280, 32, 16, 631_648_000),
+        ("VJEPA2", 1408, 40, 22, 1_012_173_952),
+        ("VideoMAEViT", 1408, 40, 16, 1_011_607_936),
+    ],
 )
 def test_the_published_sizes_have_their_parameters(
-    embed_dim, depth, num_heads, mlp_ratio, parameters, monkeypatch
+    name, embed_dim, depth, num_heads, parameters, monkeypatch
 ):
-    """One block is built of each: a billion numbers are 4 GB. The authors say 300 M, 600 M and 1 B."""
+    """One block is built of each: a billion numbers are 4 GB. The authors say 300 M, 600 M, 1 B and 1 B."""
     monkeypatch.setattr(
         paddle.nn.initializer, "TruncatedNormal", lambda **_: paddle.nn.initializer.Constant()
     )
-    own = {"embed_dim": embed_dim, "num_heads": num_heads, "mlp_ratio": mlp_ratio}
-    model = probe({"name": "VJEPA2", "depth": 1, **own}, embed_dim, num_classes=1, depth=0)
+    own = {"embed_dim": embed_dim, "num_heads": num_heads, "patch_size": 14 if name == "VideoMAEViT" else 16}
+    own["mlp_ratio"] = 4.3637 if embed_dim == 1408 else 4
+    model = probe({"name": name, "depth": 1, **own}, embed_dim, num_classes=1, depth=0)
     block = count_parameters(model.backbone.blocks[0])
     assert count_parameters(model.backbone) + (depth - 1) * block == parameters

@@ -94,13 +94,14 @@ class VideoMAEViT(Backbone):
 
     Its output are tokens: take `VideoMAEHead` to classify with it, and the framework `Pretrain` with
     `VideoMAEDecoder` to pre-train it without labels. S, B and L have `embed_dim` 384, 768 and 1024, `depth`
-    12, 12 and 24, and `num_heads` 6, 12 and 16.
+    12, 12 and 24, and `num_heads` 6, 12 and 16. The g of VideoMAE v2 has 1408, 40 and 16, `patch_size` 14 and
+    `mlp_ratio` 4.3637 (48 / 11); its S and B are those of VideoMAE.
 
     Args:
         embed_dim: channels of a token.
         depth: blocks.
         num_heads: of each attention; must divide `embed_dim`.
-        mlp_ratio: hidden channels of a block's perceptron, per channel.
+        mlp_ratio: hidden channels of a block's perceptron, per channel; the product is rounded.
         patch_size: side of a tubelet in pixels; must divide the sides of the clips.
         tubelet_size: frames of a tubelet; must divide the frames of the clips.
         drop_path_rate: of stochastic depth in the last block; the rates of the blocks rise from 0 to it.
@@ -112,6 +113,7 @@ class VideoMAEViT(Backbone):
     References:
         Tong et al., "VideoMAE: Masked Autoencoders are Data-Efficient Learners for Self-Supervised Video
         Pre-Training", arXiv 2203.12602, section 3.
+        Wang et al., "VideoMAE V2: Scaling Video Masked Autoencoders with Dual Masking", arXiv 2303.16727.
         Dosovitskiy et al., "An Image is Worth 16x16 Words", arXiv 2010.11929.
     """
 
@@ -185,7 +187,7 @@ _BLOCK = r"(blocks\.\d+\.(?:norm[12]|attn\.(?:qkv|proj|q_bias|v_bias)|mlp\.fc[12
 
 
 class VideoMAEConverter(TubeletConverter):
-    """The authors' files (MCG-NJU/VideoMAE), whose names in the encoder and the decoder are ours.
+    """The authors' files (MCG-NJU/VideoMAE, OpenGVLab/VideoMAEv2), whose names in the parts are ours.
 
     A pre-trained file has an encoder and a decoder. A network that classifies takes the encoder alone; the
     report says what is left out. The network of `Pretrain` takes both.
