@@ -337,6 +337,11 @@ def test_a_narrow_vit_g_of_videomae_v2_converts_by_both_names():
         model.set_state_dict(result.weights)
         logits.append(model(clips).numpy())
     np.testing.assert_array_equal(*logits)
+    keys = ("embed_dim=44", "mlp_ratio=4.3636", "patch_size=14")
+    wanted = " and ".join(f"MODEL.backbone.{key}" for key in keys)
+    (text,) = convert_state("videomae", theirs, classifier()).differences
+    assert text == f"the file's encoder has another size; set {wanted}"
+    assert not convert_state("videomae", theirs, make("tsm")).is_whole
 
 
 def test_fine_tuning_takes_the_encoder_of_a_checkpoint_by_name(tmp_path):

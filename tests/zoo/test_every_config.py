@@ -98,7 +98,7 @@ def small(path: Path, files: Files, folder: Path) -> Any:
         num_workers=0,
         valid_num_workers=0,
     )
-    # what is hidden of a clip are some of its squares of 16 pixels, and others are not; crops of 256 become 16
+    # what is hidden of a clip are some of its squares of 16 pixels, others are not; 256 becomes one square
     shrinkage = SHRINKAGE // (1 + ("mask_ratio" in config["MODEL"])) if "VJEPA2" not in str(config) else 16
     for name in ("train", "valid", "test"):
         section = config["DATASET"][name]

@@ -1,7 +1,8 @@
 """The plain video ViT of VideoMAE: tubelets of pixels, fixed positions, encoder blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import paddle
@@ -167,14 +168,56 @@ class VideoMAEViT(Backbone):
         return tokens
 
 
+_PATCHES = "patch_embed.proj.weight"
+
+
 class TubeletConverter(RenamingConverter):
     """A converter of networks whose patches are a 3D convolution there, and a linear layer here."""
 
     def target(self, name: str) -> Target | None:
         target = super().target(name)
-        if target is None or self.normalized(name) != "patch_embed.proj.weight":
+        if target is None or self.normalized(name) != _PATCHES:
             return target
         return Target(target.name, (Step("from a convolution to a linear layer", _linear, num_axes=5),))
+
+    def differences(self) -> Sequence[str]:
+        """What to set so that the network has the size of the file's; heads do not show in a file."""
+        shapes = {self.normalized(name): value.shape for name, value in self.state.items()}
+        theirs, own = _size(shapes), _size_of(self.network.backbone)
+        wrong = [
+            f"MODEL.backbone.{key}={theirs[key]:.5g}" for key in own if theirs.get(key, own[key]) != own[key]
+        ]
+        text = "the file's encoder has another size"
+        return [*super().differences(), *([f"{text}; set {' and '.join(wrong)}"] if wrong else [])]
+
+
+def _size(shapes: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    """Arguments of the encoder that a file is of, as far as its shapes say them."""
+    patches, hidden = shapes.get(_PATCHES, ()), shapes.get("blocks.0.mlp.fc1.weight")
+    if len(patches) != 5 or hidden is None:
+        return {}
+    depth = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
+    return {
+        "embed_dim": patches[0],
+        "depth": depth,
+        "mlp_ratio": hidden[0] / patches[0],
+        "patch_size": patches[3],
+        "tubelet_size": patches[2],
+    }
+
+
+def _size_of(backbone: Any) -> dict[str, float]:
+    """The same of a network; nothing of one that is no plain ViT over tubelets."""
+    channels, patches = backbone.out_channels, getattr(backbone, "patch_embed", None)
+    if not isinstance(patches, TubeletEmbedding):
+        return {}
+    return {
+        "embed_dim": channels,
+        "depth": len(backbone.blocks),
+        "mlp_ratio": backbone.blocks[0].mlp.fc1.weight.shape[1] / channels,
+        "patch_size": patches.patch_size,
+        "tubelet_size": patches.tubelet_size,
+    }
 
 
 def _linear(kernel: np.ndarray) -> np.ndarray:
