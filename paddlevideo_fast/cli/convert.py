@@ -15,7 +15,7 @@ from paddlevideo_fast.io.locks import only_writer
 # the keys of deploy.convert.CONVERTERS, known before Paddle is imported
 KINDS = (
     *("mit-tsm", "mmaction2", "pyslowfast", "pytorchvideo", "torchvision"),
-    *("huggingface", "videomae", "timesformer", "tokshift", "swin", "paddlevideo"),
+    *("huggingface", "videomae", "vjepa2", "timesformer", "tokshift", "swin", "paddlevideo"),
 )
 
 
@@ -24,7 +24,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser("convert", __doc__)
     parser.add_argument("--from", required=True, choices=KINDS, dest="kind", help="toolkit of the weights")
     parser.add_argument(
-        "--src", required=True, help="the file: .pth, .pyth, .pt, .safetensors, .pkl, .pdparams"
+        "--src",
+        required=True,
+        action="append",
+        metavar="FILE",
+        help="the file: .pth, .pyth, .pt, .safetensors, .pkl, .pdparams; give it again for a network whose "
+        "parts are in several files",
     )
     parser.add_argument("--to", required=True, help="the .pdparams to write")
     parser.add_argument(

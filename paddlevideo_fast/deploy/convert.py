@@ -1,8 +1,9 @@
 """Converts weight files of other toolkits, and reports what became of every tensor."""
 
 import collections
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from paddlevideo_fast.modeling.backbones.resnet3d import (
 from paddlevideo_fast.modeling.backbones.swin import SwinConverter
 from paddlevideo_fast.modeling.backbones.timesformer import TimeSformerConverter, TokShiftConverter
 from paddlevideo_fast.modeling.backbones.videomae import HuggingFaceVideoMAEConverter, VideoMAEConverter
+from paddlevideo_fast.modeling.backbones.vjepa2 import VJEPA2Converter
 from paddlevideo_fast.modeling.converters import (
     Converter,
     Network,
@@ -54,6 +56,7 @@ CONVERTERS: dict[str, Callable[[Weights, Network], Converter]] = {
     "torchvision": TorchvisionConverter,
     "huggingface": HuggingFaceVideoMAEConverter,
     "videomae": VideoMAEConverter,
+    "vjepa2": VJEPA2Converter,
     "timesformer": TimeSformerConverter,
     "tokshift": TokShiftConverter,
     "swin": SwinConverter,
@@ -145,7 +148,10 @@ def convert(converter: Converter) -> Conversion:
     """
     network, result = converter.network, Conversion()
     placed: dict[str, tuple[int, ...]] = {}  # names and shapes of ours that the file is meant for
+    unused = _unused(converter)
     for source, value in converter.state.items():
+        if any(source in names for names in unused.values()):
+            continue
         target = None if _why_ignored(source) else converter.target(source)
         if target is not None and (target.name.startswith("backbone.") or not converter.backbone_only):
             placed[target.name] = value.shape
@@ -154,6 +160,11 @@ def convert(converter: Converter) -> Conversion:
         if name in network.shapes and name not in result.weights:
             result.weights[name] = value
             result.rows.append(Row("", name, value.shape, "added", "the other network computes without"))
+    for what, names in unused.items():
+        shared = os.path.commonprefix(names) + ("*" if len(names) > 1 else "")
+        num_values = sum(converter.state[name].size for name in names)
+        detail = f"{len(names)} tensors of {what}" if len(names) > 1 else what
+        result.rows.append(Row(shared, "", (num_values,), "ignored", detail))
     taken = {row.target for row in result.rows}
     for name, shape in network.shapes.items():
         if name not in taken and (name.startswith("backbone.") or not converter.backbone_only):
@@ -161,6 +172,15 @@ def convert(converter: Converter) -> Conversion:
     result.differences = [*converter.differences(), *differences(placed, network)]
     result.notes = list(converter.notes())
     return result
+
+
+def _unused(converter: Converter) -> dict[str, list[str]]:
+    """What tensors of a file belong to that the network does without, and their names."""
+    found = {
+        what: [name for name in converter.state if re.fullmatch(pattern, name)]
+        for pattern, what in converter.unused.items()
+    }
+    return {what: names for what, names in found.items() if names}
 
 
 def _why_ignored(source: str) -> str:
@@ -231,7 +251,7 @@ def convert_state(kind: str, state: Mapping[str, np.ndarray], model: nn.Layer) -
 
 def convert_file(
     kind: str,
-    source: str | Path,
+    source: str | Path | Sequence[str | Path],
     model: nn.Layer,
     target: str | Path,
     partial: bool = False,
@@ -240,7 +260,8 @@ def convert_file(
 
     Args:
         kind: a key of `CONVERTERS`.
-        source: a file of PyTorch (.pth, .pt, .pyth), safetensors, Caffe2 or Paddle.
+        source: a file of PyTorch (.pth, .pt, .pyth), safetensors, Caffe2 or Paddle; or several that make one
+            network, such as an encoder and a probe.
         model: the recognizer that the new file is for; its own weights do not change.
         target: path of the new file.
         partial: write what fits even where something is left over, missing or of another shape.
@@ -252,8 +273,11 @@ def convert_file(
         WeightError: the file cannot be read, or not everything fits and `partial` is off. Then nothing is
             written.
     """
+    sources = [source] if isinstance(source, (str, Path)) else source
+    shown = ", ".join(map(str, sources))
     try:
-        result = convert_state(kind, read_source(source), model)
+        state = {name: value for each in sources for name, value in read_source(each).items()}
+        result = convert_state(kind, state, model)
         if not (result.is_whole or partial):
             raise WeightError(
                 f"does not fit the config's network ({result.summary()}); nothing was written. Change the "
@@ -261,7 +285,8 @@ def convert_file(
             )
     except WeightError as exc:
         message = str(exc)
-        raise WeightError(message if message.startswith(str(source)) else f"{source}: {message}") from exc
+        is_named = message.startswith(tuple(map(str, sources)))
+        raise WeightError(message if is_named else f"{shown}: {message}") from exc
     _write(result.weights, as_path(target))
     return result
 

@@ -33,7 +33,12 @@ from paddlevideo_fast.modeling.pickles import (
 )
 from paddlevideo_fast.modeling.weights import map_file, read_arrays
 
-_STATES = ("state_dict", "model_state", "model_state_dict", "model", "blobs")
+_STATES = (
+    *("state_dict", "model_state", "model_state_dict", "model", "blobs"),
+    "module",  # of DeepSpeed
+    *("target_encoder", "encoder"),  # of V-JEPA 2, whose probes see the first where a file has both
+)
+_BESIDE_ENCODER = "predictor"
 _WRAPPERS = ("module.", "_orig_mod.", "model.")
 _SAFETENSORS = {
     "F64": "<f8",
@@ -51,7 +56,8 @@ def read_source(path: str | Path) -> dict[str, np.ndarray]:
 
     The content tells which kind of file it is: PyTorch's zip or pickles, safetensors, or a pickle of arrays
     as Paddle and Caffe2 write them. It may be a whole checkpoint (`state_dict`, `model_state`, ...) or the
-    weights alone. Where all names have a wrapper's prefix (`module.`), it is removed.
+    weights alone. Where all names have a wrapper's prefix (`module.`), it is removed. Of a checkpoint of
+    V-JEPA 2 the arrays of the predictor come too, as `predictor.…`.
 
     Raises:
         WeightError: the file is missing, damaged or of another kind, or it refers to anything but arrays.
@@ -88,9 +94,16 @@ def _content(file: mmap.mmap, path: str | Path) -> Any:
 def _state(content: Any) -> Mapping[Any, Any]:
     if not isinstance(content, Mapping):
         return {type(content).__name__: content}
+    probes = content.get("classifiers")  # of V-JEPA 2, which trains several at a time and publishes one
+    if isinstance(probes, list) and len(probes) == 1 and isinstance(probes[0], Mapping):
+        return probes[0]
     for key in _STATES:
         if isinstance(content.get(key), Mapping):
-            return content[key]
+            beside = content.get(_BESIDE_ENCODER)
+            if not isinstance(beside, Mapping):
+                return content[key]
+            named = {f"{_BESIDE_ENCODER}.{name}": value for name, value in beside.items()}
+            return {**content[key], **named}
     return content
 
 

@@ -1,5 +1,6 @@
 """Networks: layers, backbones, heads, losses, recognizers, their input and their weights."""
 
+from paddlevideo_fast.modeling.attentive_head import AttentiveHead
 from paddlevideo_fast.modeling.backbones import Backbone
 from paddlevideo_fast.modeling.complexity import MacCounter, count_parameters
 from paddlevideo_fast.modeling.distillation import RecognizerDistillation

@@ -80,6 +80,8 @@ class Converter:
     Attributes:
         backbone_only: leave the rest out, because such files were trained for another task.
         left_out: what the rest is, for the report.
+        unused: pattern of names to what these tensors belong to, which the network does without; they have
+            one row of the report together.
         settings: arguments of the backbone that the toolkit's networks are built with, and no tensor shows.
         pooling: how the toolkit's heads pool clips larger than the training crops; see `Head.pooling`. None:
             as any head does.
@@ -88,6 +90,7 @@ class Converter:
 
     backbone_only: bool = False
     left_out: ClassVar[str] = "the classifier of another task"
+    unused: ClassVar[Mapping[str, str]] = {}
     settings: ClassVar[Mapping[str, Any]] = {}
     pooling: ClassVar[str | None] = None
     training_crop: ClassVar[str] = "224"
@@ -140,18 +143,17 @@ class RenamingConverter(Converter):
             starts with "head.".
         renames: pairs of a pattern and what takes the place of what it matches, one after the other; they
             come before `layers`.
-        projections: pattern of the names of tensors of queries, keys and values that are one tensor here; its
-            groups are what stands before the word, the word, and the leaf. The joined tensor is called
-            `…{query,key,value}.…`. None: nothing is joined.
+        projections: pattern of the name of an attention to the names of its layers that are one layer here,
+            such as those of queries, keys and values. The joined layer is called `….{query,key,value}`.
     """
 
     classifier: str
     layers: ClassVar[Renames]
     renames: Renames = ()
-    projections: ClassVar[str | None] = None
+    projections: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     def __init__(self, state: Weights, network: Network) -> None:
-        joined = state if self.projections is None else _with_joined_projections(state, self.projections)
+        joined = _with_joined_projections(state, self.projections) if self.projections else state
         super().__init__(joined, network)
 
     def normalized(self, name: str) -> str:
@@ -185,16 +187,27 @@ class RenamingConverter(Converter):
         return None
 
 
-def _with_joined_projections(state: Weights, pattern: str) -> dict[str, np.ndarray]:
+def _with_joined_projections(
+    state: Weights, projections: Mapping[str, Sequence[str]]
+) -> dict[str, np.ndarray]:
     joined: dict[str, np.ndarray] = {}
     for name, value in state.items():
-        found = re.fullmatch(pattern, name)
-        parts = [f"{found[1]}{part}.{found[3]}" for part in ("query", "key", "value")] if found else []
-        if not found or not all(part in state for part in parts):
+        owner, _, leaf = name.rpartition(".")
+        attention, _, layer = owner.rpartition(".")
+        layers = next(
+            (
+                names
+                for pattern, names in projections.items()
+                if layer in names and re.fullmatch(pattern, attention)
+            ),
+            (),
+        )
+        parts = [f"{attention}.{each}.{leaf}" for each in layers]
+        if not parts or not all(part in state for part in parts):
             joined[name] = value
-        elif found[2] == "query":
+        elif layer == layers[0]:
             arrays = [state[part] for part in parts]
-            joined[f"{found[1]}{{query,key,value}}.{found[3]}"] = np.concatenate(arrays)
+            joined[f"{attention}.{{{','.join(layers)}}}.{leaf}"] = np.concatenate(arrays)
     return joined
 
 

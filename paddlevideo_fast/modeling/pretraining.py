@@ -167,7 +167,10 @@ class Pretrain(RecognizerTransformer):
             name = type(head).__name__
             return [f"MODEL.head.name={name}: classifies, and pre-training restores; take VideoMAEDecoder"]
         problems = super()._misfits(backbone, head)
-        if not problems and isinstance(backbone, VideoMAEViT):
+        if not problems and not isinstance(backbone, VideoMAEViT):
+            name = type(backbone).__name__
+            problems = [f"MODEL.backbone.name={name}: encodes no parts of a clip; take VideoMAEViT"]
+        elif not problems:
             own = (backbone.patch_embed.tubelet_size, backbone.patch_embed.patch_size)
             problems += [
                 f"MODEL.head.{key}={theirs}: the backbone has {ours}; give both the same"

@@ -67,6 +67,8 @@ class Recognizer(Freezable):
             if not isinstance(own, base):
                 text = f"is no subclass of paddlevideo_fast.modeling.{base.__name__}"
                 return [f"MODEL.{part}.name={type(own).__name__}: {text}"]
+        if backbone.has_tokens and head.data_format == "NLC":
+            backbone.data_format = "NLC"  # it can give what the head takes
         if backbone.data_format not in self.data_formats:
             name = type(backbone).__name__
             other = "Recognizer3D" if backbone.data_format in Recognizer3D.data_formats else "Recognizer2D"
@@ -89,10 +91,7 @@ class Recognizer(Freezable):
                 f"the backbone give {backbone.spatial_stride}; leave crop_size out"
             )
         if not classifies and head.data_format not in (None, backbone.data_format):
-            problems.append(
-                f"MODEL.head.data_format={head.data_format}: the backbone has {backbone.data_format}; "
-                "give both the same"
-            )
+            problems.append(_other_format(backbone, head))
         return problems
 
     @property
@@ -156,6 +155,14 @@ class Recognizer(Freezable):
             return []
         self.load_report = load_weights(self.backbone, self.backbone.pretrained, classes=classes)
         return [self.load_report]
+
+
+def _other_format(backbone: Backbone, head: BaseHead) -> str:
+    if head.data_format == "NLC":
+        text = f"takes tokens, and {type(backbone).__name__} gives none; take a transformer"
+        return f"MODEL.head.name={type(head).__name__}: {text}"
+    text = f"the backbone has {backbone.data_format}; give both the same"
+    return f"MODEL.head.data_format={head.data_format}: {text}"
 
 
 def _wrong_head(backbone_name: str, head_name: str, classifies: bool) -> str:

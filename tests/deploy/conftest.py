@@ -42,6 +42,11 @@ NETWORKS: dict[str, tuple[str, ...]] = {
     "tsm": ("tsm",),
     "slowfast": ("slowfast",),
     "videomae": ("vit", "MODEL.backbone.depth=1"),
+    "vjepa2": (
+        "vit",
+        "MODEL.backbone={name: VJEPA2, embed_dim: 24, depth: 2, num_heads: 2, patch_size: 7}",
+        "MODEL.head={name: AttentiveHead, num_classes: 8, in_channels: 24, depth: 1, num_heads: 2}",
+    ),
     "x3d": ("x3d",),
     "pptsm": ("tsm", "MODEL.backbone.name=ResNetTweaksTSM", "MODEL.head.name=ppTSMHead"),
     "i3d": ("slowfast", f"MODEL.backbone={{name: ResNetI3D, {_SMALL_3D}}}", _HEAD % 128),

@@ -33,7 +33,7 @@ def test_what_pytorch_wrote_is_read(name):
 
 @pytest.mark.parametrize("write", [write_zip, write_pickles])
 @pytest.mark.parametrize("wrapper", ["", "module.", "model."])
-@pytest.mark.parametrize("state", ["state_dict", "model_state", None])
+@pytest.mark.parametrize("state", ["state_dict", "model_state", "module", "target_encoder", None])
 def test_checkpoints_are_unwrapped(tmp_path, write, wrapper, state):
     arrays = {f"{wrapper}a.weight": np.arange(6, dtype="float32").reshape(2, 3).T}
     arrays[f"{wrapper}a.steps"] = np.array(7)

@@ -64,6 +64,11 @@ NETWORKS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"name": "VideoMAEViT", "embed_dim": 24, "depth": 2, "num_heads": 3, "patch_size": 8},
         {"name": "VideoMAEHead", "in_channels": 24},
     ),
+    "vjepa2": (
+        "Recognizer3D",
+        {"name": "VJEPA2", "embed_dim": 20, "depth": 2, "num_heads": 1, "patch_size": 8},
+        {"name": "AttentiveHead", "in_channels": 20, "depth": 1, "num_heads": 2},
+    ),
 }
 
 

@@ -308,6 +308,42 @@ def test_a_whole_pretraining_checkpoint_converts(kind):
         np.testing.assert_array_equal(result.weights[name], value)
 
 
+def test_a_narrow_vit_g_of_videomae_v2_converts_by_both_names():
+    """Patches of 14 pixels, and perceptrons of 48/11 of the channels; all else is VideoMAE's."""
+    backbone = {**TINY, "embed_dim": 44, "num_heads": 4, "patch_size": 14, "mlp_ratio": 4.3637}
+    head = {"name": "VideoMAEHead", "num_classes": 3, "in_channels": 44}
+    model = build_model({"framework": "Recognizer3D", "backbone": backbone, "head": head})
+    rng, theirs = np.random.default_rng(2), {}
+    for name, value in model.state_dict().items():
+        name = (
+            name.removeprefix("backbone.").replace("head.fc_norm.", "fc_norm.").replace("head.fc.", "head.")
+        )
+        shape = value.shape[::-1] if len(value.shape) == 2 else value.shape
+        theirs[name] = rng.standard_normal(shape).astype("float32")
+    assert theirs["blocks.1.mlp.fc1.weight"].shape == (192, 44)
+    theirs["patch_embed.proj.weight"] = rng.standard_normal((44, 3, 2, 14, 14)).astype("float32")
+    authors = convert_state("videomae", theirs, model)
+    renamed = {
+        f"encoder.{name}": value for name, value in theirs.items() if not name.startswith(("head", "fc"))
+    }
+    renamed = hugging_face_names(renamed)
+    renamed |= {name: theirs[name] for name in ("fc_norm.weight", "fc_norm.bias")}
+    renamed |= {f"classifier.{leaf}": theirs[f"head.{leaf}"] for leaf in ("weight", "bias")}
+    hugging_face = convert_state("huggingface", renamed, model)
+    clips, logits = normal(1, 3, 4, 28, 14), []
+    model.eval()
+    for result in (authors, hugging_face):
+        assert {row.outcome for row in result.rows} == {"converted"}
+        model.set_state_dict(result.weights)
+        logits.append(model(clips).numpy())
+    np.testing.assert_array_equal(*logits)
+    keys = ("embed_dim=44", "mlp_ratio=4.3636", "patch_size=14")
+    wanted = " and ".join(f"MODEL.backbone.{key}" for key in keys)
+    (text,) = convert_state("videomae", theirs, classifier()).differences
+    assert text == f"the file's encoder has another size; set {wanted}"
+    assert not convert_state("videomae", theirs, make("tsm")).is_whole
+
+
 def test_fine_tuning_takes_the_encoder_of_a_checkpoint_by_name(tmp_path):
     pretrained = pretraining()
     paddle.save(pretrained.state_dict(), str(tmp_path / "best.pdparams"))

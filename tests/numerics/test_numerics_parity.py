@@ -494,3 +494,71 @@ def test_mvit_takes_pyslowfasts_names():
     np.testing.assert_array_equal(
         result.weights["backbone.blocks.1.attn.qkv.weight"], state["blocks.1.attn.qkv.weight"].T
     )
+
+
+def vjepa2(**head: Any) -> paddle.nn.Layer:
+    backbone = {"name": "VJEPA2", "embed_dim": 384, "depth": 6, "num_heads": 6}
+    own = {"num_classes": 174, "in_channels": 384, "num_heads": 6, **head}
+    return network("Recognizer3D", backbone, "AttentiveHead", **own)
+
+
+def vjepa2_authors_files(model: paddle.nn.Layer, kernel: np.ndarray) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A checkpoint of pre-training and one of a probe, as the authors write them, with a model's weights."""
+    linear, encoder, probe = linear_weights(model), {}, {}
+    for name, tensor in model.state_dict().items():
+        value = np.ascontiguousarray(tensor.numpy().T) if name in linear else tensor.numpy()
+        if name.startswith("backbone."):
+            encoder[f"module.{name}"] = value
+            continue
+        for ours, theirs in (
+            ("head.fc.", "linear."),
+            ("head.cross.attn.", "head.cross_attention_block.xattn."),
+            ("head.cross.", "head.cross_attention_block."),
+            ("head.", "pooler."),
+        ):
+            name = name.replace(ours, theirs)
+        probe[f"module.{name}"] = value
+    encoder["module.backbone.patch_embed.proj.weight"] = kernel
+    encoder["module.backbone.pos_embed"] = np.zeros((1, 4, 384), "float32")
+    of_predictor = {f"module.backbone.norm.{leaf}": np.zeros(4, "float32") for leaf in ("weight", "bias")}
+    untrained = {name: np.zeros_like(value) for name, value in encoder.items()}
+    checkpoint = {"encoder": untrained, "target_encoder": encoder, "predictor": of_predictor, "epoch": 9}
+    return checkpoint, probe
+
+
+@pytest.mark.usefixtures("unset")
+def test_vjepa2_gives_hugging_faces_logits_also_from_the_authors_files(tmp_path):
+    reference, model = load("hf_vjepa2_384_8x128"), vjepa2()
+    convert_and_load("huggingface", reference, model, tmp_path)
+    clips = np.ascontiguousarray(clips_of(reference).transpose(0, 2, 1, 3, 4))
+    logits = logits_of(model, clips)
+    assert_close(logits, reference)
+    with paddle.no_grad():
+        tokens = model.head.pool(*model.features(paddle.to_tensor(clips)))
+        pooled = model.head.attended(tokens).numpy()[0, :8]
+        np.testing.assert_array_equal(model.head.classify(tokens).numpy(), logits)
+    assert tokens.shape == reference["encoder_shape"]
+    expected = np.array(reference["pooled_first8"])
+    assert np.abs(pooled - expected).max() <= 1e-4 * np.abs(expected).max()
+
+    state = {name: weight(name, shape) for name, shape in reference["state"].items()}
+    unused = [row for row in convert_state("huggingface", state, model).rows if row.outcome != "converted"]
+    predictor = [name for name in state if name.startswith("vjepa2.predictor.")]
+    assert [(row.outcome, row.source) for row in unused] == [("ignored", "vjepa2.predictor.*")]
+    assert unused[0].detail.startswith(f"{len(predictor)} tensors of the predictor")
+    taken = {name: shape for name, shape in reference["state"].items() if name not in predictor}
+    assert count_parameters(model) == count(taken)
+
+    kernel = state["vjepa2.encoder.embeddings.patch_embeddings.proj.weight"]
+    checkpoint, probe = vjepa2_authors_files(model, kernel)
+    write_zip(tmp_path / "encoder.pt", checkpoint)
+    write_zip(tmp_path / "probe.pt", {"classifiers": [probe], "epoch": 2})
+    sources = [tmp_path / "encoder.pt", tmp_path / "probe.pt"]
+    authors = convert_file("vjepa2", sources, model, tmp_path / "authors.pdparams")
+    assert [note[-25:] for note in authors.notes] == ["MODEL.head.norm_eps=1e-05"]
+    for name, tensor in model.state_dict().items():
+        np.testing.assert_array_equal(authors.weights[name], tensor.numpy())
+    encoder = convert_file("vjepa2", sources[0], model, tmp_path / "encoder.pdparams")
+    ignored = {row.source: row.detail for row in encoder.rows if row.outcome == "ignored"}
+    assert list(ignored) == ["predictor.module.backbone.norm.*", "module.backbone.pos_embed"]
+    assert set(encoder.weights) == {name for name in authors.weights if name.startswith("backbone.")}

@@ -38,7 +38,7 @@ def tensor(array: np.ndarray, key: str, style: str = "zip") -> bytes:
 
 
 def plain(value: Any, keys: Any, style: str) -> bytes:
-    """The instructions that make a dict of arrays, dicts and what pickle knows."""
+    """The instructions that make a dict or list of arrays, dicts, lists and what pickle knows."""
     if isinstance(value, np.ndarray):
         key = str(len(keys))
         keys[key] = value
@@ -46,6 +46,8 @@ def plain(value: Any, keys: Any, style: str) -> bytes:
     if isinstance(value, Mapping):
         items = b"".join(text(name) + plain(item, keys, style) for name, item in value.items())
         return b"ccollections\nOrderedDict\n)R(" + items + b"u"
+    if isinstance(value, list):
+        return b"](" + b"".join(plain(item, keys, style) for item in value) + b"e"
     return pickle.dumps(value, protocol=2)[2:-1]
 
 

@@ -98,14 +98,15 @@ def small(path: Path, files: Files, folder: Path) -> Any:
         num_workers=0,
         valid_num_workers=0,
     )
+    # what is hidden of a clip are some of its squares of 16 pixels, others are not; 256 becomes one square
+    shrinkage = SHRINKAGE // (1 + ("mask_ratio" in config["MODEL"])) if "VJEPA2" not in str(config) else 16
     for name in ("train", "valid", "test"):
         section = config["DATASET"][name]
         of_folders = section["format"] == "FrameDataset"
         section.pop("suffix", None)
         listed = files.lists["train" if name == "train" else "valid"][of_folders]
         section.update(data_prefix=str(files.root), file_path=str(listed))
-        # what is hidden of a clip are some of its squares of 16 pixels, and others are not
-        shrink(config["PIPELINE"][name]["transform"], SHRINKAGE // (1 + ("mask_ratio" in config["MODEL"])))
+        shrink(config["PIPELINE"][name]["transform"], shrinkage)
     for part in parts_of(config["MODEL"]):
         part.pop("pretrained", None)
         if "depths" in part:

@@ -26,7 +26,7 @@ CONVERTER_OF = {
     "torchvision": "torchvision",
     "Video Swin": "swin",
 }
-ENDINGS = (".bin", ".pth", ".pyth", ".pkl", ".pdparams")
+ENDINGS = (".bin", ".safetensors", ".pth", ".pyth", ".pkl", ".pdparams")
 
 spec = importlib.util.spec_from_file_location("model_zoo", ROOT / "tools" / "model_zoo.py")
 model_zoo = sys.modules["model_zoo"] = importlib.util.module_from_spec(spec)

@@ -15,4 +15,5 @@ from paddlevideo_fast.modeling.backbones.timesformer import (
     VisionTransformer_tweaks,
 )
 from paddlevideo_fast.modeling.backbones.videomae import VideoMAEViT
+from paddlevideo_fast.modeling.backbones.vjepa2 import VJEPA2
 from paddlevideo_fast.modeling.backbones.x3d import X3D

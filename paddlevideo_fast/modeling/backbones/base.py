@@ -17,6 +17,8 @@ class Backbone(nn.Layer):
     Attributes:
         data_format: what `forward` gives: feature maps of frames ("NCHW", "NHWC"), a list of feature maps of
             clips ("NCDHW"), tokens of clips ("NLC"), or one feature for each clip ("NC").
+        has_tokens: `forward` gives all tokens of a clip, normed and with the class token if there is one,
+            while `data_format` is set to "NLC".
         input_format: layout of the frames that a network over frames takes.
         pretrained: path or URL of weights to start from; None: random weights.
         out_channels: channels of the features.
@@ -39,6 +41,7 @@ class Backbone(nn.Layer):
     """
 
     data_format: DataFormat
+    has_tokens: ClassVar[bool] = False
     input_format: str = "NCHW"
     pretrained: str | None = None
     out_channels: int

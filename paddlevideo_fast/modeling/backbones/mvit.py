@@ -236,6 +236,7 @@ class MViT(Backbone):
     """
 
     data_format = "NC"
+    has_tokens = True
     has_fixed_size = True
     takes_multigrid = False
     converters = {"pyslowfast": MViTConverter, "torchvision": TorchvisionMViTConverter}
@@ -305,7 +306,10 @@ class MViT(Backbone):
         _start_as_published(self)
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
-        """Clips, float [N, 3, T, H, W], to the feature of the class token, [N, out_channels]."""
+        """Clips, float [N, 3, T, H, W], to the feature of the class token, [N, out_channels].
+
+        With `data_format` "NLC" to all tokens [N, 1 + T' * H' * W', out_channels].
+        """
         self._tell(box(clips.shape[2:]))
         patches = self.patch_embed(clips)
         grid = box(patches.shape[1:4])
@@ -313,7 +317,7 @@ class MViT(Backbone):
         tokens = paddle.concat([self.cls_token + 0 * tokens[:, :1], tokens], axis=1)  # for each of N
         for block in self.blocks:
             tokens, grid = block(tokens, grid)
-        return self.norm(tokens[:, 0])
+        return self.norm(tokens if self.data_format == "NLC" else tokens[:, 0])
 
     def _tell(self, clip: Box) -> None:
         if clip not in self._told:

@@ -168,6 +168,7 @@ class SwinTransformer3D(Backbone):
     """
 
     data_format = "NCDHW"
+    has_tokens = True
     has_fixed_size = True
     cpu_runtime = "paddle"
     takes_multigrid = False
@@ -237,12 +238,16 @@ class SwinTransformer3D(Backbone):
             starts = ("patch_embed.", *(f"layers.{stage}." for stage in range(frozen_stages)))
             set_frozen(self, [name for name, _ in self.named_parameters() if name.startswith(starts)])
 
-    def forward(self, clips: paddle.Tensor) -> list[paddle.Tensor]:
-        """Clips, float [N, in_chans, T, H, W], to one feature map [N, out_channels, T', H', W']."""
+    def forward(self, clips: paddle.Tensor) -> list[paddle.Tensor] | paddle.Tensor:
+        """Clips, float [N, in_chans, T, H, W], to one feature map [N, out_channels, T', H', W'].
+
+        With `data_format` "NLC" to tokens [N, T' * H' * W', out_channels].
+        """
         tokens = self.pos_drop(self.patch_embed(clips))
         for stage in self.layers:
             tokens = stage(tokens)
-        return [self.norm(tokens).transpose([0, 4, 1, 2, 3])]
+        tokens = self.norm(tokens)
+        return tokens.flatten(1, 3) if self.data_format == "NLC" else [tokens.transpose([0, 4, 1, 2, 3])]
 
     def adapt_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
         """A table of biases, float [offsets, heads], of other windows or of a 2D network.

@@ -143,6 +143,7 @@ class FrameTransformer(Backbone):
     """
 
     data_format = "NC"
+    has_tokens = True
     num_seg: int
     has_fixed_size = True
     takes_multigrid = False
@@ -215,6 +216,10 @@ class FrameTransformer(Backbone):
             first, rest = positions[0, :1], resized(positions[0, 1:], self._grid, sizes)
             positions = paddle.concat([first, rest]).unsqueeze(0)
         return self.pos_drop(x + positions)
+
+    def tokens_of_clips(self, x: paddle.Tensor, num_frames: int) -> paddle.Tensor:
+        """What the last block gives, [N * num_frames, L, embed_dim], as [N, num_frames * L, embed_dim]."""
+        return self.norm(x).reshape([-1, num_frames * x.shape[1], self.out_channels])
 
     def adapt_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
         """A table of positions, interpolated to this network's clips."""
@@ -321,7 +326,7 @@ class TokShiftConverter(TimeSformerConverter):
         (r"\.attn\.\{query,key,value\}\.", ".attn.qkv."),
         (r"\.attn\.out\.", ".attn.proj."),
     )
-    projections = r"(.+\.attn\.)(query|key|value)\.(weight|bias)"
+    projections = {r".+\.attn": ("query", "key", "value")}
 
 
 @BACKBONES.register()
@@ -354,13 +359,18 @@ class VisionTransformer(FrameTransformer):
             self.time_drop = nn.Dropout(shared.get("drop_rate", 0.0))
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
-        """Clips, float [N, 3, T, H, W], to one feature each, [N, embed_dim]."""
+        """Clips, float [N, 3, T, H, W], to one feature each, [N, embed_dim].
+
+        With `data_format` "NLC" to all tokens [N, L, embed_dim]; see `tokens_of_clips`.
+        """
         num_frames = clips.shape[2]
         x = self.tokens(clips)
         if self.attention_type != "space_only":
             x = self._with_times(x, num_frames)
         for block in self.blocks:
             x = block(x, num_frames) if self.attention_type == "divided_space_time" else block(x)
+        if self.data_format == "NLC":
+            return self.tokens_of_clips(x, num_frames if self.attention_type == "space_only" else 1)
         x = x[:, 0]
         if self.attention_type == "space_only":
             x = x.reshape([-1, num_frames, self.out_channels]).mean(axis=1)
@@ -406,9 +416,14 @@ class TokenShiftVisionTransformer(FrameTransformer):
         super().__init__(ShiftedBlock, **shared)
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
-        """Clips, float [N, 3, T, H, W], to the mean feature of their frames, [N, embed_dim]."""
+        """Clips, float [N, 3, T, H, W], to the mean feature of their frames, [N, embed_dim].
+
+        With `data_format` "NLC" to all tokens [N, L, embed_dim]; see `tokens_of_clips`.
+        """
         num_frames = clips.shape[2]
         x = self.tokens(clips)
         for block in self.blocks:
             x = block(x, num_frames)
+        if self.data_format == "NLC":
+            return self.tokens_of_clips(x, num_frames)
         return self.norm(x[:, 0]).reshape([-1, num_frames, self.out_channels]).mean(axis=1)

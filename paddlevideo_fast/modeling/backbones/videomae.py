@@ -1,7 +1,8 @@
 """The plain video ViT of VideoMAE: tubelets of pixels, fixed positions, encoder blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import paddle
@@ -84,7 +85,7 @@ class TubeletEmbedding(nn.Layer):
 def encoder(channels: int, num_heads: int, mlp_ratio: float, drop_paths: Sequence[float]) -> nn.LayerList:
     """The blocks of VideoMAE's encoder and decoder, one for each rate of stochastic depth."""
     attention = partial(SelfAttention, channels, num_heads, key_bias=False)
-    hidden = int(channels * mlp_ratio)
+    hidden = round(channels * mlp_ratio)
     return nn.LayerList([EncoderBlock(channels, attention, hidden, rate) for rate in drop_paths])
 
 
@@ -94,13 +95,14 @@ class VideoMAEViT(Backbone):
 
     Its output are tokens: take `VideoMAEHead` to classify with it, and the framework `Pretrain` with
     `VideoMAEDecoder` to pre-train it without labels. S, B and L have `embed_dim` 384, 768 and 1024, `depth`
-    12, 12 and 24, and `num_heads` 6, 12 and 16.
+    12, 12 and 24, and `num_heads` 6, 12 and 16. The g of VideoMAE v2 has 1408, 40 and 16, `patch_size` 14 and
+    `mlp_ratio` 4.3637 (48 / 11); its S and B are those of VideoMAE.
 
     Args:
         embed_dim: channels of a token.
         depth: blocks.
         num_heads: of each attention; must divide `embed_dim`.
-        mlp_ratio: hidden channels of a block's perceptron, per channel.
+        mlp_ratio: hidden channels of a block's perceptron, per channel; the product is rounded.
         patch_size: side of a tubelet in pixels; must divide the sides of the clips.
         tubelet_size: frames of a tubelet; must divide the frames of the clips.
         drop_path_rate: of stochastic depth in the last block; the rates of the blocks rise from 0 to it.
@@ -112,6 +114,7 @@ class VideoMAEViT(Backbone):
     References:
         Tong et al., "VideoMAE: Masked Autoencoders are Data-Efficient Learners for Self-Supervised Video
         Pre-Training", arXiv 2203.12602, section 3.
+        Wang et al., "VideoMAE V2: Scaling Video Masked Autoencoders with Dual Masking", arXiv 2303.16727.
         Dosovitskiy et al., "An Image is Worth 16x16 Words", arXiv 2010.11929.
     """
 
@@ -165,12 +168,69 @@ class VideoMAEViT(Backbone):
         return tokens
 
 
+_PATCHES = "patch_embed.proj.weight"
+
+
+class TubeletConverter(RenamingConverter):
+    """A converter of networks whose patches are a 3D convolution there, and a linear layer here."""
+
+    def target(self, name: str) -> Target | None:
+        target = super().target(name)
+        if target is None or self.normalized(name) != _PATCHES:
+            return target
+        return Target(target.name, (Step("from a convolution to a linear layer", _linear, num_axes=5),))
+
+    def differences(self) -> Sequence[str]:
+        """What to set so that the network has the size of the file's; heads do not show in a file."""
+        shapes = {self.normalized(name): value.shape for name, value in self.state.items()}
+        theirs, own = _size(shapes), _size_of(self.network.backbone)
+        wrong = [
+            f"MODEL.backbone.{key}={theirs[key]:.5g}" for key in own if theirs.get(key, own[key]) != own[key]
+        ]
+        text = "the file's encoder has another size"
+        return [*super().differences(), *([f"{text}; set {' and '.join(wrong)}"] if wrong else [])]
+
+
+def _size(shapes: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    """Arguments of the encoder that a file is of, as far as its shapes say them."""
+    patches, hidden = shapes.get(_PATCHES, ()), shapes.get("blocks.0.mlp.fc1.weight")
+    if len(patches) != 5 or hidden is None:
+        return {}
+    depth = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
+    return {
+        "embed_dim": patches[0],
+        "depth": depth,
+        "mlp_ratio": hidden[0] / patches[0],
+        "patch_size": patches[3],
+        "tubelet_size": patches[2],
+    }
+
+
+def _size_of(backbone: Any) -> dict[str, float]:
+    """The same of a network; nothing of one that is no plain ViT over tubelets."""
+    channels, patches = backbone.out_channels, getattr(backbone, "patch_embed", None)
+    if not isinstance(patches, TubeletEmbedding):
+        return {}
+    return {
+        "embed_dim": channels,
+        "depth": len(backbone.blocks),
+        "mlp_ratio": backbone.blocks[0].mlp.fc1.weight.shape[1] / channels,
+        "patch_size": patches.patch_size,
+        "tubelet_size": patches.tubelet_size,
+    }
+
+
+def _linear(kernel: np.ndarray) -> np.ndarray:
+    """A kernel [out, 3, t, h, w] as the weight [t * h * w * 3, out] of `TubeletEmbedding`."""
+    return np.moveaxis(kernel, 0, -1).transpose(1, 2, 3, 0, 4).reshape(-1, len(kernel))
+
+
 _NORM = "head.fc_norm"
 _BLOCK = r"(blocks\.\d+\.(?:norm[12]|attn\.(?:qkv|proj|q_bias|v_bias)|mlp\.fc[12]))"
 
 
-class VideoMAEConverter(RenamingConverter):
-    """The authors' files (MCG-NJU/VideoMAE), whose names in the encoder and the decoder are ours.
+class VideoMAEConverter(TubeletConverter):
+    """The authors' files (MCG-NJU/VideoMAE, OpenGVLab/VideoMAEv2), whose names in the parts are ours.
 
     A pre-trained file has an encoder and a decoder. A network that classifies takes the encoder alone; the
     report says what is left out. The network of `Pretrain` takes both.
@@ -196,17 +256,6 @@ class VideoMAEConverter(RenamingConverter):
         # of a pre-trained file a network that classifies takes the encoder, and its classifier starts anew
         self.backbone_only = bool(network.classifier) and f"{self.classifier}.weight" not in names
 
-    def target(self, name: str) -> Target | None:
-        target = super().target(name)
-        if target is None or self.normalized(name) != "patch_embed.proj.weight":
-            return target
-        return Target(target.name, (Step("from a convolution to a linear layer", _linear, num_axes=5),))
-
-
-def _linear(kernel: np.ndarray) -> np.ndarray:
-    """A kernel [out, 3, t, h, w] as the weight [t * h * w * 3, out] of `TubeletEmbedding`."""
-    return np.moveaxis(kernel, 0, -1).transpose(1, 2, 3, 0, 4).reshape(-1, len(kernel))
-
 
 class HuggingFaceVideoMAEConverter(VideoMAEConverter):
     """VideoMAEForVideoClassification and VideoMAEForPreTraining of Hugging Face's transformers."""
@@ -226,4 +275,4 @@ class HuggingFaceVideoMAEConverter(VideoMAEConverter):
         (r"(blocks\.\d+\.attn)\.query\.bias$", r"\1.q_bias"),  # transformers 5
         (r"(blocks\.\d+\.attn)\.value\.bias$", r"\1.v_bias"),
     )
-    projections = r"(.+\.attention\.attention\.)(query|key|value)\.(weight)"
+    projections = {r".+\.attention\.attention": ("query", "key", "value")}

@@ -9,6 +9,7 @@ from paddlevideo_fast.modeling.layers.attention import (
     drop_path_rates,
     linear,
     product_watchers,
+    shrink_residuals,
     table,
 )
 from paddlevideo_fast.modeling.layers.batch_norm import (
@@ -38,4 +39,4 @@ from paddlevideo_fast.modeling.layers.operators import (
     operators_for,
     temporal_shift,
 )
-from paddlevideo_fast.modeling.layers.positions import fixed_positions, resized
+from paddlevideo_fast.modeling.layers.positions import fixed_positions, resized, rotated, rotation

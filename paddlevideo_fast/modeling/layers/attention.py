@@ -1,7 +1,7 @@
 """What transformers are made of: attention, the two-layer perceptron, stochastic depth, encoder blocks."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import paddle
 import paddle.nn.functional as F
@@ -134,15 +134,31 @@ class SelfAttention(nn.Layer):
         self, x: paddle.Tensor, bias: paddle.Tensor | None = None, mask: paddle.Tensor | None = None
     ) -> paddle.Tensor:
         """Tokens [N, L, channels] to the same shape; `bias` and `mask` as of `attend`."""
+        query, key, value = self.heads(x).unbind()
+        return self.mixed(query, key, value, bias, mask)
+
+    def heads(self, x: paddle.Tensor) -> paddle.Tensor:
+        """Queries, keys and values of tokens [N, L, channels], [3, N, heads, L, D]."""
         length, channels = x.shape[1:]
         qkv = self.qkv(x)
         if not self.key_bias:
             of_all = paddle.concat([self.q_bias, paddle.zeros_like(self.q_bias), self.v_bias])
             qkv = qkv + of_all.astype(qkv.dtype)
         qkv = qkv.reshape([-1, length, 3, self.num_heads, channels // self.num_heads])
-        query, key, value = qkv.transpose([2, 0, 3, 1, 4]).unbind()
+        return qkv.transpose([2, 0, 3, 1, 4])
+
+    def mixed(
+        self,
+        query: paddle.Tensor,
+        key: paddle.Tensor,
+        value: paddle.Tensor,
+        bias: paddle.Tensor | None = None,
+        mask: paddle.Tensor | None = None,
+    ) -> paddle.Tensor:
+        """Tokens [N, L, channels] of queries, keys and values [N, heads, L, D]."""
         dropout = self.attention_dropout if self.training else 0.0
         attended = attend(query, key, value, bias, dropout, self.scale, mask)
+        length, channels = query.shape[2], self.num_heads * query.shape[3]
         joined = cpu.transpose(attended, [0, 2, 1, 3]).reshape([-1, length, channels])
         return self.dropout(self.proj(joined))
 
@@ -249,3 +265,15 @@ class EncoderBlock(nn.Layer):
         """Tokens [N, L, channels] to the same shape."""
         x = x + self.drop_path(self.attn(self.norm1(x)))
         return x + self.drop_path(self.mlp(self.norm2(x)))
+
+
+def shrink_residuals(blocks: Iterable[EncoderBlock]) -> None:
+    """Divides the first weights that end the branches of block n, counted from 1, by √(2n).
+
+    So what the branches add up to does not grow with the depth, as the authors of V-JEPA start their ViTs.
+    """
+    for number, block in enumerate(blocks, 1):
+        ends = (getattr(block.attn, "proj", None), block.mlp.fc2)
+        for layer in ends:
+            if layer is not None:
+                layer.weight.set_value(layer.weight / math.sqrt(2 * number))

@@ -1,4 +1,4 @@
-"""Tables of positions: resized for clips of other sizes, or computed."""
+"""Positions of tokens: tables, resized for clips of other sizes or computed, and rotations."""
 
 from collections.abc import Sequence
 
@@ -73,3 +73,55 @@ def table_in_program(num_tokens: int, channels: int) -> paddle.Tensor:
     parts = (np.sin(coarse), beside_sine, np.cos(coarse), beside_cosine)
     sine, by_sine, cosine, by_cosine = (paddle.to_tensor(part.astype("float32")) for part in parts)
     return (sine * by_sine + cosine * by_cosine).flatten(0, 1)[:num_tokens]
+
+
+def rotation(grid: Sequence[int], channels: int) -> paddle.Tensor:
+    """By how much `rotated` turns the channels of each token of a grid, along three axes.
+
+    A third of the channels, rounded down to an even number, belongs to each axis; what is left does not turn.
+    Of n channels of an axis, numbers k and k + n/2 turn by position / 10000^(2k/n). Su et al. give one angle
+    to the two channels of a pair; V-JEPA 2 was trained as it stands here.
+
+    Args:
+        grid: tokens along T, H, W; the last axis runs fastest.
+        channels: of a head.
+
+    Returns:
+        Cosines and sines, float32 [2, tokens, channels]. A device gets each of them once.
+
+    References:
+        Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", arXiv 2104.09864.
+        Assran et al., "V-JEPA 2", arXiv 2506.09985, section 2.1.
+    """
+    return constant(_rotation, *grid, channels)
+
+
+def rotated(x: paddle.Tensor, rotation: paddle.Tensor) -> paddle.Tensor:
+    """Queries or keys [..., L, D], each pair of channels turned by `rotation` [2, L, D]."""
+    cosines, sines = rotation.astype(x.dtype).unbind()
+    quarter_turn = constant(_quarter_turn, x.shape[-1]).astype(x.dtype)
+    return x * cosines + paddle.matmul(x, quarter_turn) * sines
+
+
+def _rotation(num_times: int, num_rows: int, num_columns: int, channels: int) -> paddle.Tensor:
+    grid = [num_times, num_rows, num_columns]
+    half = channels // 3 // 2
+    rates = np.tile(10000.0 ** -(np.arange(half) / max(half, 1)), 2)
+    parts = []
+    for axis, side in enumerate(grid):
+        shape = [1, 1, 1, 2 * half]
+        shape[axis] = side
+        angles = paddle.to_tensor((np.arange(side)[:, None] * rates).astype("float32"))
+        parts.append(angles.reshape(shape).expand([*grid, 2 * half]))
+    if channels > 6 * half:
+        parts.append(paddle.zeros([*grid, channels - 6 * half]))
+    angles = paddle.concat(parts, axis=-1).flatten(0, 2)
+    return paddle.stack([angles.cos(), angles.sin()])
+
+
+def _quarter_turn(channels: int) -> paddle.Tensor:
+    """The matrix that makes (-b, a) of each pair (a, b) of channels."""
+    matrix = np.zeros((channels, channels), "float32")
+    first = np.arange(0, channels - 1, 2)
+    matrix[first + 1, first], matrix[first, first + 1] = -1, 1
+    return paddle.to_tensor(matrix)

@@ -1,0 +1,179 @@
+"""The encoders of V-JEPA 2: plain video ViTs whose attention turns queries and keys by their positions."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+import paddle
+from paddle import nn
+
+from paddlevideo_fast.config.types import NonNegative, Share, Size
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.attentive_head import (
+    HUGGING_FACE_PROBE,
+    HUGGING_FACE_PROJECTIONS,
+    PROBE_LAYERS,
+    AttentiveHead,
+)
+from paddlevideo_fast.modeling.backbones.base import Backbone
+from paddlevideo_fast.modeling.backbones.videomae import TubeletConverter, TubeletEmbedding
+from paddlevideo_fast.modeling.converters import Network, Renames, Weights
+from paddlevideo_fast.modeling.layers import (
+    EncoderBlock,
+    LayerNorm,
+    SelfAttention,
+    drop_path_rates,
+    rotated,
+    rotation,
+    shrink_residuals,
+)
+from paddlevideo_fast.modeling.stages import HEAD
+from paddlevideo_fast.registry import BACKBONES
+
+
+class RotaryAttention(SelfAttention):
+    """Self-attention whose queries and keys turn by the positions of their tokens."""
+
+    def forward(self, x: paddle.Tensor, turns: paddle.Tensor) -> paddle.Tensor:  # type: ignore[override]
+        """Tokens [N, L, channels] to the same shape; `turns` is what `rotation` gives for a head."""
+        heads = self.heads(x)
+        query, key = rotated(heads[:2], turns).unbind()
+        return self.mixed(query, key, heads[2])
+
+
+class RotaryBlock(EncoderBlock):
+    """An encoder block with `RotaryAttention`."""
+
+    def forward(self, x: paddle.Tensor, turns: paddle.Tensor) -> paddle.Tensor:  # type: ignore[override]
+        """Tokens [N, L, channels] to the same shape; `turns` is what `rotation` gives for a head."""
+        x = x + self.drop_path(self.attn(self.norm1(x), turns))
+        return x + self.drop_path(self.mlp(self.norm2(x)))
+
+
+class VJEPA2Converter(TubeletConverter):
+    """The authors' files (facebookresearch/vjepa2): an encoder, a probe of one, or both.
+
+    A probe is taken where the network's head is an `AttentiveHead`.
+    """
+
+    classifier = "linear"
+    layers = (
+        (r"(patch_embed\.proj|norm)", r"\1"),
+        (r"(blocks\.\d+\.(?:norm[12]|attn\.(?:qkv|proj)|mlp\.fc[12]))", r"\1"),
+        *PROBE_LAYERS,
+    )
+    renames: Renames = ((r"^(?:module\.)?(?:backbone\.)?", ""),)
+    left_out = "the network's head is another one"
+    probe_eps: ClassVar[float] = 1e-5
+    unused: ClassVar = {
+        r"(?:vjepa2\.)?predictor\..+": "the predictor, which only pre-training needs",
+        r"(?:module\.)?(?:backbone\.)?pos_embed": "positions, which the encoder computes",
+    }
+
+    def __init__(self, state: Weights, network: Network) -> None:
+        super().__init__(state, network)
+        has_probe = any(self.normalized(name).startswith("pooler.") for name in state)
+        self.backbone_only = not (has_probe and isinstance(network.head, AttentiveHead))
+
+    def notes(self) -> Sequence[str]:
+        if self.backbone_only or self.network.head.norm_eps == self.probe_eps:
+            return []
+        text = "the layer norms of this toolkit's probes add another number; set MODEL.head.norm_eps"
+        return [f"{text}={self.probe_eps:.0e}"]
+
+
+class HuggingFaceVJEPA2Converter(VJEPA2Converter):
+    """VJEPA2Model and VJEPA2ForVideoClassification of Hugging Face's transformers."""
+
+    classifier = "classifier"
+    probe_eps = 1e-6
+    renames = (
+        (r"^(?:vjepa2\.)?encoder\.embeddings\.patch_embeddings\.", "patch_embed."),
+        (r"^(?:vjepa2\.)?encoder\.layer\.", "blocks."),
+        (r"^(?:vjepa2\.)?encoder\.layernorm\.", "norm."),
+        (r"^(blocks\.\d+)\.attention\.\{query,key,value\}\.", r"\1.attn.qkv."),
+        (r"^(blocks\.\d+)\.attention\.proj\.", r"\1.attn.proj."),
+        *HUGGING_FACE_PROBE,
+    )
+    projections = {
+        r"(?:vjepa2\.)?encoder\.layer\.\d+\.attention": ("query", "key", "value"),
+        **HUGGING_FACE_PROJECTIONS,
+    }
+
+
+@BACKBONES.register()
+class VJEPA2(Backbone):
+    """The encoder of V-JEPA 2; clips may have any size and length. Its output are tokens.
+
+    Take `AttentiveHead` to probe it as it was published, or `VideoMAEHead` for a linear layer on the mean of
+    the tokens. L, H and g have `embed_dim` 1024, 1280 and 1408, `depth` 24, 32 and 40, `num_heads` 16, 16 and
+    22; g has `mlp_ratio` 4.3637 (48 / 11).
+
+    Args:
+        embed_dim: channels of a token.
+        depth: blocks.
+        num_heads: of each attention; must divide `embed_dim`.
+        mlp_ratio: hidden channels of a block's perceptron, per channel; the product is rounded.
+        patch_size: side of a tubelet in pixels; must divide the sides of the clips.
+        tubelet_size: frames of a tubelet; must divide the frames of the clips.
+        drop_path_rate: of stochastic depth in the last block; the rates of the blocks rise from 0 to it.
+        pretrained: weights to start from, a path or a URL.
+
+    Raises:
+        ConfigError: the heads do not divide the channels.
+
+    Reference: Assran et al., "V-JEPA 2: Self-Supervised Video Models Enable Understanding, Prediction and
+    Planning", arXiv 2506.09985, section 2.
+    """
+
+    data_format = "NLC"
+    least_frames = 2
+    takes_multigrid = False
+    has_fixed_size = True  # its positions are constants of a program
+    converters = {"huggingface": HuggingFaceVJEPA2Converter}
+
+    def __init__(
+        self,
+        embed_dim: Size = 1024,
+        depth: Size = 24,
+        num_heads: Size = 16,
+        mlp_ratio: NonNegative = 4.0,
+        patch_size: Size = 16,
+        tubelet_size: Size = 2,
+        drop_path_rate: Share = 0.0,
+        pretrained: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.pretrained = pretrained
+        self.out_channels = embed_dim
+        self._head_channels = embed_dim // num_heads
+        self.patch_embed = TubeletEmbedding(embed_dim, patch_size, tubelet_size)
+        attention = partial(RotaryAttention, embed_dim, num_heads)
+        hidden = round(embed_dim * mlp_ratio)
+        rates = drop_path_rates(drop_path_rate, depth)
+        self.blocks = nn.LayerList([RotaryBlock(embed_dim, attention, hidden, rate) for rate in rates])
+        shrink_residuals(self.blocks)
+        self.norm = LayerNorm(embed_dim, epsilon=1e-6)
+        self.stage_layers: dict[str, list[str]] = {
+            "stem": ["patch_embed"],
+            **{f"block{number + 1}": [f"blocks.{number}"] for number in range(depth)},
+            HEAD: ["norm"],
+        }
+
+    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
+        """Clips, normalised float [N, 3, T, H, W], to tokens [N, L, embed_dim].
+
+        L is T / tubelet_size * H / patch_size * W / patch_size, ordered by time, then rows, then columns.
+
+        Raises:
+            ConfigError: the tubelets do not divide the clip, or a program is exported with free sides.
+        """
+        grid = self.patch_embed.grid(clips)
+        if min(grid) < 1:
+            text = "a program of it is for one size; give T, H and W as numbers"
+            raise ConfigError([f"MODEL.backbone.name=VJEPA2: {text}"])
+        tokens = self.patch_embed(self.patch_embed.tubelets(clips))
+        turns = rotation(grid, self._head_channels)
+        for block in self.blocks:
+            tokens = block(tokens, turns)
+        return self.norm(tokens)
