@@ -63,7 +63,7 @@ NOT_MEASURED = {
         "benchmarks": "800",
         "data_loading": "2 18 19.3 347",
         "faq": "12.3",
-        "fine_tuning": "8 9 64",
+        "fine_tuning": "8 9 64 2,048",
         "multigrid": "1.5 3.4 5",
         "prepared_packed": "4.8 10.8 11 36",
     },
