@@ -19,10 +19,12 @@ from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.protocols import BatchLoader
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model, count_parameters, take_network_layout
-from paddlevideo_fast.modeling.freezing import Freezing
+from paddlevideo_fast.modeling.freezing import Freezing, frozen_parameters
+from paddlevideo_fast.modeling.lora import add_lora
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from paddlevideo_fast.modeling.stages import learned_parameters, parameters_in
-from paddlevideo_fast.registry import MIXES
+from paddlevideo_fast.modeling.weights import base_of
+from paddlevideo_fast.registry import MIXES, OPTIMIZERS
 from paddlevideo_fast.schedule import Phase
 from paddlevideo_fast.solver import LearningRate, build_optimizer
 
@@ -35,6 +37,7 @@ class TrainingSetup:
 
     Attributes:
         classes: a line on the records of each class; see `assembly.classes`.
+        lora: a line on what trains with LoRA, and what that saves; empty without it.
     """
 
     plan: RunPlan
@@ -45,6 +48,7 @@ class TrainingSetup:
     distribution: Distribution = field(default_factory=Distribution)
     freezing: Freezing | None = None
     classes: str = ""
+    lora: str = ""
 
     @property
     def spec(self) -> RunSpec:
@@ -124,6 +128,7 @@ def training_setup(
     take_network_layout(model)
     if from_features:
         model = head_only(spec, model)
+    lora = "" if spec.lora is None else _with_lora(spec, model)
     freezing = None if from_features else _frozen(spec, model, plan.phases[-1].end_epoch)
     optimizer, curve = build_optimizer({**(spec.optimizer or {}), "learning_rate": plan.curve}, model)
     if (spec.optimizer or {}).get("layer_decay") is not None:
@@ -137,7 +142,7 @@ def training_setup(
         split = with_features(spec, "train", split)
     model = with_static_graph(spec, model)
     curve = scaled(spec, curve, distribution.world_size)
-    return TrainingSetup(plan, model, optimizer, curve, split, distribution, freezing, classes)
+    return TrainingSetup(plan, model, optimizer, curve, split, distribution, freezing, classes, lora)
 
 
 def with_static_graph(spec: RunSpec, model: Any) -> Any:
@@ -174,6 +179,40 @@ def _frozen(spec: RunSpec, model: nn.Layer, num_epochs: int) -> Freezing | None:
         text = f"the run ends after {num_epochs} epochs, so some parts never train"
         spec.warn("FINETUNE.unfreeze_at", text)
     return freezing
+
+
+def _with_lora(spec: RunSpec, model: Any) -> str:
+    """Gives a model the matrices of LORA, and the base that it has loaded; says what trains."""
+    settings, all_sizes = spec.lora, _num_trained(model)
+    assert settings is not None
+    lora = add_lora(model, settings.rank, settings.scale, settings.layers, settings.train)
+    report = model.load_report
+    if report is not None:
+        names = [f"backbone.{name}" for name in (*report.loaded, *report.copied)]
+        lora.keep_base(model, base_of(model.backbone.pretrained, "backbone"), names)
+        frozen = frozen_parameters(model)
+        owners = tuple(f"{name}." for name in lora.layers)
+        first = [name for each in report.missing if (name := f"backbone.{each}") in frozen]
+        first = [name for name in first if not name.startswith(owners)]
+        if first:
+            more = f" and {len(first) - 1} more" if len(first) > 1 else ""
+            text = (
+                f"the base lacks {first[0]}{more}, which keep their first values unless this key names them"
+            )
+            spec.warn("LORA.train", text)
+    of_optimizer = getattr(OPTIMIZERS.get((spec.optimizer or {})["name"]), "states_per_parameter", None)
+    kept = "gradients" if of_optimizer is None else "gradients and optimizer state"
+    trained, total = _num_trained(model), count_parameters(model)
+    small, large = (4 * (1 + (of_optimizer or 0)) * size / 2**20 for size in (trained, all_sizes))
+    return (
+        f"LoRA of rank {settings.rank}, scale {settings.scale:g}, on {len(lora.layers)} linear layers: "
+        f"{trained / 1e6:.3g} M of {total / 1e6:.4g} M parameters train ({trained / total:.2%}); {kept} take "
+        f"{small:.2f} MiB, and {large:.2f} MiB where all train"
+    )
+
+
+def _num_trained(model: nn.Layer) -> int:
+    return sum(each.size for each in learned_parameters(model).values() if not each.stop_gradient)
 
 
 def _tell_rates(model: Any) -> None:

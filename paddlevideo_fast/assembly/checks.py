@@ -76,6 +76,7 @@ def check_training(
             _of_sections(spec, names, pipelines, curve),
             _of_selection(spec, metric),
             _of_features(spec),
+            _of_lora(spec),
             _of_multigrid(spec, phases),
         ),
     )
@@ -400,6 +401,20 @@ def _of_features(spec: RunSpec) -> Problems:
         "MIX": "mixes features, not clips",
     }
     yield from (Problem(key, text, is_error=False) for key, text in told.items() if spec.holds(key))
+
+
+def _of_lora(spec: RunSpec) -> Problems:
+    """What decides on the parameters that train, beside LORA."""
+    if spec.lora is None:
+        return
+    if spec.finetune is not None:
+        text = "LORA freezes all but its matrices and LORA.train; leave one of the two sections out"
+        yield Problem("FINETUNE", text)
+    if spec.run.features is not None:
+        text = "the backbone does not run in a training on features; leave LORA or features out"
+        yield Problem("LORA", text)
+    if "backbone" not in spec.model:
+        yield Problem("LORA", f"{spec.model['framework']} has several networks, and LORA is for one")
 
 
 def _of_multigrid(spec: RunSpec, phases: Sequence[Phase]) -> Problems:

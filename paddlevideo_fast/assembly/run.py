@@ -49,6 +49,7 @@ from paddlevideo_fast.modeling import (
     load_weights,
     take_network_layout,
 )
+from paddlevideo_fast.modeling.weights import base_of
 from paddlevideo_fast.report import Evaluated, with_certainty, write_test
 
 logger = get_logger(__name__)
@@ -95,6 +96,9 @@ def _train(
 
     distribution.gather_from(take_output)
     checkpoint = store.checkpoint_to_resume(run.resume, run.resume_epoch, distribution)
+    if spec.lora and not (checkpoint or run.weights or spec.model["backbone"].get("pretrained")):
+        text = "trains beside weights that stay as they are; name these in MODEL.backbone.pretrained or by -w"
+        raise SettingError("LORA", text)
     trained = [] if checkpoint is None else [f"{checkpoint.prefix}.pdparams"]
     names = distribution.gather_from(lambda: checked_class_names(spec, *trained))[0]
     load_pretrained = not (checkpoint or run.weights)
@@ -102,6 +106,9 @@ def _train(
     if run.weights and checkpoint is None:
         report = load_weights(setup.model, run.weights, strict=True, classes=class_names(spec))
         logger.info(report.summary())
+        if spec.lora:
+            kept = report.from_base if report.base else report.loaded
+            setup.model.lora.keep_base(setup.model, report.base or base_of(run.weights, "network"), kept)
     valid = None
     if run.validate:
         layout = setup.model.layout
@@ -274,6 +281,8 @@ def _describe(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | Non
         text = "an epoch reads %d of the %d videos and makes %d clips of each"
         logger.info(text, share, len(dataset), dataset.clips_per_video)
     logger.info(setup.classes)
+    if setup.lora:
+        logger.info(setup.lora)
     flags = [
         f"{name}={value}"
         for name, value in sorted(os.environ.items())

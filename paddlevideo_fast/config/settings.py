@@ -209,6 +209,25 @@ class FinetuneSettings:
 
 
 @dataclass(frozen=True)
+class LoraSettings:
+    """LoRA: the network keeps its weights, and two small matrices beside each of some linear layers train.
+
+    Args:
+        rank: columns of the first matrix and rows of the second.
+        scale: the product counts `scale / rank` times. The paper calls it alpha.
+        layers: linear layers that get the matrices: names of stages (an unknown name makes an error that
+            lists linear layers), names of layers or their starts up to a dot, or patterns such as `*.mlp.*`.
+            null: `qkv` and `proj` of each attention, and TimeSformer's `temporal_fc`, which starts at zero.
+        train: what else trains, in full: names of stages, parameters or patterns, as in FINETUNE.
+    """
+
+    rank: PositiveInt = 8
+    scale: Annotated[float, Range(0.001)] = 16.0
+    layers: Sequence[str] | None = None
+    train: Sequence[str] = ("head",)
+
+
+@dataclass(frozen=True)
 class EmaSettings:
     """A moving average of the weights, which is evaluated and saved.
 
@@ -479,6 +498,7 @@ class DaliData:
 # defaults, where the config leaves it out.
 SECTIONS: dict[str, tuple[str, type, bool]] = {
     "FINETUNE": ("finetune", FinetuneSettings, True),
+    "LORA": ("lora", LoraSettings, True),
     "EMA": ("ema", EmaSettings, True),
     "SELECTION": ("selection", SelectionSettings, False),
     "GRADIENT_ACCUMULATION": ("accumulation", GradientAccumulation, True),

@@ -1,6 +1,6 @@
 """The stages of a network, from clip to logits: what a config names to freeze, slow down or recompute."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -62,18 +62,26 @@ def parameters_in(model: nn.Layer, part: str, key: str) -> list[str]:
     Raises:
         ConfigError: the part fits nothing.
     """
-    stages: Mapping[str, Stage] = getattr(model, "stages", {})
-    starts = stages[part].layers if part in stages else (part,)
-    found = [
-        name
-        for name in learned_parameters(model)
-        if any(f"{name}.".startswith(f"{start}.") or fnmatchcase(name, start) for start in starts)
-    ]
+    found = names_in(model, part, learned_parameters(model))
     if not found:
+        stages = ", ".join(getattr(model, "stages", {}))
         raise ConfigError(
             [
-                f"{key}={part}: fits no stage ({', '.join(stages)}) and no name of a parameter; a name may "
-                "have * in it, as in backbone.*.bias"
+                f"{key}={part}: fits no stage ({stages}) and no name of a parameter; a name may have * "
+                "in it, as in backbone.*.bias"
             ]
         )
     return found
+
+
+def names_in(model: nn.Layer, part: str, names: Iterable[str]) -> list[str]:
+    """Those of some structured names, of parameters or layers, that a part of a model has; see
+    `parameters_in`.
+    """
+    stages: Mapping[str, Stage] = getattr(model, "stages", {})
+    starts = stages[part].layers if part in stages else (part,)
+    return [
+        name
+        for name in names
+        if any(f"{name}.".startswith(f"{start}.") or fnmatchcase(name, start) for start in starts)
+    ]

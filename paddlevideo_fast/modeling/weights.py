@@ -3,11 +3,12 @@
 import contextlib
 import math
 import mmap
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import paddle
@@ -19,6 +20,17 @@ from paddlevideo_fast.io.files import fingerprint, whence
 from paddlevideo_fast.io.sync import fetched
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.modeling.backbones.base import Backbone
+from paddlevideo_fast.modeling.lora import (
+    RECORD,
+    A,
+    B,
+    Lora,
+    LoraBase,
+    attach,
+    is_lora,
+    merged,
+    pairs_of,
+)
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
 
 _MIN_SHARE = 0.9
@@ -105,6 +117,8 @@ class WeightReport:
         resized: names of position tables that were interpolated to the network's clips.
         copied: names in the network that the file lacks, and that got the value of another tensor of it.
         classes: what became of the classes of the last layer, where the file has others than the network.
+        base: of a file with LoRA, the file that holds the rest.
+        from_base: names in the network that have the base's values as they are.
         share: of the network that has values of the file, from 0 to 1: of its tensors or of its parameters,
             whichever is less. Tensors that start at zero do not count: layers that a file cannot have, such
             as TimeSformer's `temporal_fc`, start so.
@@ -118,6 +132,8 @@ class WeightReport:
     resized: list[str] = field(default_factory=list)
     copied: list[str] = field(default_factory=list)
     classes: str = ""
+    base: LoraBase | None = None
+    from_base: list[str] = field(default_factory=list)
     share: float = 1.0
 
     @property
@@ -139,6 +155,7 @@ class WeightReport:
         rows += [("copied", len(self.copied), _shortened(self.copied))] if self.copied else []
         lines = [f"  {kind:<12}{count:>5}  {names}".rstrip() for kind, count, names in rows]
         lines += [f"  {'classes':<12}       {self.classes}"] if self.classes else []
+        lines += [f"  {'LoRA on':<12}       {self.base.path}"] if self.base else []
         warning = f": only {self.share:.1%} of the network; check MODEL.backbone against the file"
         return "\n".join([f"weights from {self.path}{warning if self.is_partial else ''}", *lines])
 
@@ -152,7 +169,8 @@ def load_weights(
     """Loads weights with our, PaddleVideo's or PaddleClas' names into a network.
 
     Names match with or without "backbone.", so a backbone takes the file of a whole model and the other way
-    round. A 3D network takes the weights of a 2D ResNet: a kernel over T frames becomes T copies of the 2D
+    round. A file with LoRA gives the weights of the network that it makes of its base; see `modeling.lora`.
+    A 3D network takes the weights of a 2D ResNet: a kernel over T frames becomes T copies of the 2D
     kernel, each divided by T. Tables of positions are interpolated; TimeSformer takes the weights of a ViT.
 
     Args:
@@ -167,29 +185,11 @@ def load_weights(
         WeightError: the file cannot be downloaded or read, nothing in it fits, or (strict) something is
             missing or has another shape. Then nothing is loaded.
     """
-    path = fetch_weights(source)
+    report = WeightReport(fetch_weights(source))
     target = model.state_dict()
-    backbone, _ = backbone_of(model)
-    block_names = backbone.block_names
-    report = WeightReport(path)
-    values: dict[str, np.ndarray] = {}
-    last_layers = tuple(f"{name}." for name in model.classifiers)
-    for key, value in read_weights(path).items():
-        if COMPUTED.fullmatch(key):
-            continue
-        names = [name for name in candidate_names(key, block_names) if name in target]
-        if not isinstance(value, np.ndarray) or not names:
-            report.unexpected.append(key)
-            continue
-        value, change = adapt_tensor(model, names[0], value, target[names[0]].shape)
-        if change == RESIZED:
-            report.resized.append(names[0])
-        if classes is not None and names[0].startswith(last_layers):
-            value = _with_classes_of_network(value, target[names[0]], classes, str(source), report)
-        if list(value.shape) != list(target[names[0]].shape):
-            report.mismatched.append((names[0], tuple(value.shape), tuple(target[names[0]].shape)))
-        else:
-            values[names[0]] = value
+    values = _read_values(model, target, report, classes, str(source))
+    if report.base is None:  # matrices of LoRA start as they are
+        target = {name: tensor for name, tensor in target.items() if name in values or not is_lora(name)}
     report.loaded = [name for name in target if name in values]
     if not strict:
         report.copied = _copied(model, target, values)
@@ -200,6 +200,189 @@ def load_weights(
     for name, value in values.items():
         target[name].set_value(value.astype(_numpy_dtype(target[name])))
     return report
+
+
+def _read_values(
+    model: nn.Layer,
+    target: Mapping[str, Any],
+    report: WeightReport,
+    classes: ClassNames | None = None,
+    source: str = "",
+) -> dict[str, np.ndarray]:
+    """What the report's file, and the base that it may name, have for a model, in the model's names.
+
+    Matrices of LoRA become part of the weight of a layer that has none.
+    """
+    content = read_weights(report.path)
+    if RECORD not in content:
+        return _matched(model, target, content, report, classes, source)
+    scale, report.base = _record(content.pop(RECORD), report.path)
+    values = {} if report.base is None else _values_of_base(model, report.base, report.path)
+    pairs: dict[str, list[np.ndarray]] = {}
+    for owner in pairs_of(content):
+        names = [name for name in candidate_names(f"{owner}.weight", ()) if name in target]
+        if not names or f"{names[0].removesuffix('weight')}{A}" not in target:
+            pairs[names[0] if names else owner] = [content.pop(f"{owner}.{each}", None) for each in (A, B)]
+    own = _matched(model, target, content, report, classes, source)
+    values.update(own)
+    for name, (a, b) in pairs.items():
+        shapes = [list(np.shape(each)) for each in (a, b)]
+        inputs, outputs = target[name].shape if name in target else (0, 0)
+        ranks = {*shapes[0][1:], *shapes[1][:1]}
+        if name not in values or len(ranks) != 1 or shapes != [[inputs, *ranks], [*ranks, outputs]]:
+            layer = f"its layer has {[inputs, outputs]}" if name in target else "it has no such layer"
+            raise WeightError(
+                f"{report.path}: holds LoRA of another network: matrices {shapes[0]} and {shapes[1]} for "
+                f"{name}, and here {layer}; check MODEL.backbone against the file"
+            )
+        values[name] = merged(values[name], a, b, scale)
+    if any(is_lora(name) for name in own):
+        _require_scale(model, scale, report.path)
+    report.from_base = [name for name in values if name not in own and name not in pairs]
+    return values
+
+
+def _matched(
+    model: nn.Layer,
+    target: Mapping[str, Any],
+    content: Mapping[str, Any],
+    report: WeightReport,
+    classes: ClassNames | None,
+    source: str,
+) -> dict[str, np.ndarray]:
+    """The tensors of a file that a model has, in its names and shapes; notes the others in the report."""
+    block_names = backbone_of(model)[0].block_names
+    values: dict[str, np.ndarray] = {}
+    last_layers = tuple(f"{name}." for name in model.classifiers)
+    for key, value in content.items():
+        if COMPUTED.fullmatch(key):
+            continue
+        names = [name for name in candidate_names(key, block_names) if name in target]
+        if not isinstance(value, np.ndarray) or not names:
+            report.unexpected.append(key)
+            continue
+        value, change = adapt_tensor(model, names[0], value, target[names[0]].shape)
+        if change == RESIZED:
+            report.resized.append(names[0])
+        if classes is not None and names[0].startswith(last_layers):
+            value = _with_classes_of_network(value, target[names[0]], classes, source, report)
+        if list(value.shape) != list(target[names[0]].shape):
+            report.mismatched.append((names[0], tuple(value.shape), tuple(target[names[0]].shape)))
+        else:
+            values[names[0]] = value
+    return values
+
+
+def base_of(source: str | Path, part: Literal["backbone", "network"]) -> LoraBase:
+    """What a file with LoRA says of the weights that the training started from.
+
+    Args:
+        source: path or URL of these weights.
+        part: what they were loaded into.
+    """
+    path = str(source) if is_url(str(source)) else os.path.abspath(source)
+    return LoraBase(path, **fingerprint(Path(fetch_weights(source))), part=part)  # type: ignore[arg-type]
+
+
+def complete_weights(model: nn.Layer, content: dict[str, Any], path: str) -> dict[str, Any]:
+    """The weights of a checkpoint with LoRA and of its base, for the model that has the same LoRA.
+
+    Args:
+        model: learns its base.
+        content: of the weight file; without LoRA it is returned as it is.
+        path: of the file, for messages.
+
+    Raises:
+        WeightError: the model has no LoRA or another one, or the base is missing or another file.
+    """
+    if RECORD not in content:
+        return content
+    own = {name: value for name, value in content.items() if name != RECORD}
+    scale, base = _record(content[RECORD], path)
+    lora: Lora | None = getattr(model, "lora", None)
+    state = model.state_dict()
+    strange = [name for name in own if is_lora(name) and name not in state]
+    if lora is None or strange:
+        which = f", first {strange[0]}" if strange else ""
+        raise WeightError(
+            f"{path}: holds LoRA matrices that this run does not have{which}; resume with the run's config "
+            "(config.yaml beside it)"
+        )
+    _require_scale(model, scale, path)
+    if base is None:
+        return own
+    values = _values_of_base(model, base, path)
+    lora.base, lora.from_base = base, frozenset(values.keys() - own.keys())
+    return {**values, **own}
+
+
+def restore_lora(model: nn.Layer, path: str | Path) -> None:
+    """Gives a model without LoRA the matrices and the base of a weight file with LoRA; nothing for others.
+
+    Raises:
+        WeightError: the file does not fit the model, or its base is missing or another file.
+    """
+    content = read_weights(path)
+    if RECORD not in content:
+        return
+    sublayers = dict(model.named_sublayers())
+    owners = pairs_of(content)
+    if all(isinstance(sublayers.get(owner), nn.Linear) for owner in owners):
+        attach(
+            model,
+            _record(content[RECORD], path)[0],
+            {owner: content[f"{owner}.{A}"].shape[1] for owner in owners},
+        )
+    report = load_weights(model, path, strict=True)
+    model.lora.base, model.lora.from_base = report.base, frozenset(report.from_base)
+
+
+def _record(record: Any, path: str | Path) -> tuple[float, LoraBase | None]:
+    """The scale and the base that a file with LoRA names."""
+    try:
+        return float(record["scale"]), record["base"] and LoraBase(**record["base"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise WeightError(f"{path}: its entry {RECORD} is damaged; take another checkpoint") from error
+
+
+def _require_scale(model: nn.Layer, scale: float, path: str) -> None:
+    lora: Lora | None = getattr(model, "lora", None)
+    if lora is not None and lora.scale != scale:
+        raise WeightError(
+            f"{path}: was trained with LORA.scale={scale:g}; set it, in place of {lora.scale:g}"
+        )
+
+
+def _values_of_base(model: nn.Layer, base: LoraBase, path: str) -> dict[str, np.ndarray]:
+    """What the base of a file with LoRA has for a model, in the model's names and types."""
+    backbone, prefix = backbone_of(model)
+    network, prefix = (backbone, prefix) if base.part == "backbone" else (model, "")
+    target = {name: each for name, each in network.state_dict().items() if not is_lora(name)}
+    values = _read_values(network, target, WeightReport(_base_file(base, backbone.pretrained, path)))
+    _copied(network, target, values)
+    return {f"{prefix}{name}": value.astype(_numpy_dtype(target[name])) for name, value in values.items()}
+
+
+def _base_file(base: LoraBase, pretrained: str | None, path: str) -> str:
+    """Where the base of a file with LoRA is: where it was, as the network's `pretrained`, or beside the file.
+
+    Raises:
+        WeightError: none of these is the file that the training started from.
+    """
+    others = []
+    for source in (base.path, pretrained, str(Path(path).with_name(Path(base.path).name))):
+        with contextlib.suppress(WeightError):
+            file = Path(fetch_weights(source)) if source else None
+            if file is None or not file.is_file():
+                continue
+            if file.stat().st_size == base.size and fingerprint(file)["sha256"] == base.sha256:
+                return str(file)
+            others.append(str(source))
+    found = f"'{others[0]}' is another file than it was" if others else f"'{base.path}' is missing"
+    raise WeightError(
+        f"{path}: holds only what LoRA trained, and {found} (SHA-256 {base.sha256[:12]}…): put that file "
+        "back, or name it in MODEL.backbone.pretrained"
+    )
 
 
 def _share(target: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> float:
@@ -338,7 +521,9 @@ def _check_fit(report: WeightReport, strict: bool) -> None:
         raise WeightError(f"{report.path}: nothing in it fits this network; {advice}\n{report.summary()}")
     if strict and (report.missing or report.mismatched):
         advice = "check MODEL.backbone (name, depth) and MODEL.head.num_classes against the file"
-        if report.mismatched and all(".fc." in f".{name}" for name, _, _ in report.mismatched):
+        if any(is_lora(name) for name, _, _ in report.mismatched):
+            advice = "the file has LoRA of another rank: set LORA.rank to the file's"
+        elif report.mismatched and all(".fc." in f".{name}" for name, _, _ in report.mismatched):
             advice = (
                 "the file has another number of classes: set MODEL.head.num_classes to the file's, or, to "
                 "begin a training on new classes, give the file to train with -w"

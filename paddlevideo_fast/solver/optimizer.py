@@ -79,6 +79,7 @@ class OptimizerRecipe:
     base_batch_size: PositiveInt | None = None
 
     paddle_class: ClassVar[type[paddle.optimizer.Optimizer]]
+    states_per_parameter: ClassVar[int]  # numbers that the optimizer keeps for each that it trains
     parts: ClassVar[dict[str, Registry]] = {"learning_rate": LEARNING_RATES}
     ignored_arguments: ClassVar[dict[str, str]] = {}
 
@@ -175,6 +176,7 @@ class Momentum(OptimizerRecipe):
     use_multi_tensor: bool = False
 
     paddle_class = paddle.optimizer.Momentum
+    states_per_parameter = 1
 
 
 @OPTIMIZERS.register()
@@ -183,6 +185,7 @@ class SGD(OptimizerRecipe):
     """Plain gradient descent; see `OptimizerRecipe` for the arguments."""
 
     paddle_class = paddle.optimizer.SGD
+    states_per_parameter = 0
 
 
 @OPTIMIZERS.register()
@@ -205,6 +208,7 @@ class Adam(OptimizerRecipe):
     use_multi_tensor: bool = False
 
     paddle_class = paddle.optimizer.Adam
+    states_per_parameter = 2
 
 
 @OPTIMIZERS.register()
@@ -225,6 +229,7 @@ class AdamW(OptimizerRecipe):
     epsilon: NonNegative = 1e-8
 
     paddle_class = paddle.optimizer.AdamW
+    states_per_parameter = 2
 
     def _regularizer(self) -> Any:
         return None
@@ -260,6 +265,7 @@ class RMSProp(OptimizerRecipe):
     centered: bool = False
 
     paddle_class = paddle.optimizer.RMSProp
+    states_per_parameter = 3
     ignored_arguments: ClassVar[dict[str, str]] = {"multi_precision": "Paddle's RMSProp has no such copies"}
 
 

@@ -26,6 +26,7 @@ from paddlevideo_fast.loader import Batch, ClipBatchSampler
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.layers import SubBatchNorm3D
+from paddlevideo_fast.modeling.lora import add_lora
 from paddlevideo_fast.modeling.losses import CrossEntropyLoss
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from paddlevideo_fast.schedule.phases import plain_phases
@@ -106,7 +107,14 @@ def mvit():
     })
 
 
-MODELS = {"masked": masked, "mvit": mvit}
+def lora():
+    """The same, of which matrices beside its layers and the head train."""
+    model = mvit()
+    add_lora(model, rank=2, scale=2.0)
+    return model
+
+
+MODELS = {"masked": masked, "mvit": mvit, "lora": lora}
 
 
 def train(distribution, batch_size, accumulate_steps, clips_per_video, model, optimizer, precision):
@@ -243,7 +251,7 @@ for name, *arguments, exchange in [*RUNS[world_size], *TUNED[world_size]]:
 '''
 
 
-FAMILIES = ["masked", "mvit"]
+FAMILIES = ["masked", "mvit", "lora"]
 # A batch norm sees the clips of one batch at a time, of all processes together.
 ALONE = {
     "plain": "alone",

@@ -305,3 +305,14 @@ def test_groups_of_a_recognizer():
 def test_settings_that_make_no_sense_are_refused(arguments, words):
     with pytest.raises(ConfigError, match=words):
         build_optimizer({"name": "Momentum", "learning_rate": 0.1, **arguments}, Net())
+
+
+@pytest.mark.parametrize("name", ["Momentum", "SGD", "Adam", "AdamW", "RMSProp"])
+def test_the_state_of_each_parameter_is_as_large_as_the_class_says(name):
+    net = Net()
+    optimizer, _ = build_optimizer({"name": name, "learning_rate": 0.1}, net)
+    net(paddle.ones([3, 4])).sum().backward()
+    optimizer.step()
+    kept = [value for key, value in portable_state(optimizer, net).items() if key.startswith("fc.weight")]
+    large = sum(value.size for value in kept if value.size > 1)  # Adam has powers of its betas, too
+    assert large == OPTIMIZERS.get(name).states_per_parameter * net.fc.weight.size

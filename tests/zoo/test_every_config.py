@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
+import paddle
 import pytest
 
 from paddlevideo_fast import assembly
@@ -38,7 +39,7 @@ def named(path: Path) -> set[str]:
     config = load_config(path)
     data, pipeline = ([config[name][part] for part in ("train", "valid")] for name in ("DATASET", "PIPELINE"))
     network = json.dumps(config["MODEL"])
-    others = [config.get(name) for name in ("OPTIMIZER", "METRIC", "MIX", "MULTIGRID", "PRECISEBN")]
+    others = [config.get(name) for name in ("OPTIMIZER", "METRIC", "MIX", "LORA", "MULTIGRID", "PRECISEBN")]
     words = re.findall(r'"\w+": (?:"\w*"|true|false|null|)', network + json.dumps([pipeline, others]))
     steps = [data[0]["format"], *(name for step in pipeline[0]["transform"] for name in step)]
     return {*words, str(re.findall(r'"(?:framework|name|data_format)": "(\w+)"', network)), str(steps)}
@@ -148,6 +149,10 @@ def test_it_trains_two_steps_and_validates(path, files, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "BackgroundStore", ReadOnlyStore)  # as a rank that writes no weights
     monkeypatch.setattr(run, "plan_run", first_epoch)
     config = small(path, files, tmp_path)
+    if "LORA" in config:  # it needs weights to start from
+        base = str(files.root / "base.pdparams")
+        paddle.save(build_model(config["MODEL"]).state_dict(), base)
+        config["MODEL"]["backbone"]["pretrained"] = base
     assembly.train(config)
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     steps = [record for record in records if record["kind"] == "train"]

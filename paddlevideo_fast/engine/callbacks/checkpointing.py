@@ -15,6 +15,8 @@ from paddlevideo_fast.errors import CheckpointError
 from paddlevideo_fast.loader.class_names import NAMES_KEY
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import MKL_PATH
+from paddlevideo_fast.modeling.lora import stored_state
+from paddlevideo_fast.modeling.weights import complete_weights
 
 logger = get_logger(__name__)
 
@@ -87,7 +89,7 @@ class Checkpointing(Callback):
 
     def _write(self, trainer: Trainer, tag: str, optimizer: dict[str, Any]) -> str:
         snapshot = Snapshot(
-            weights=trainer.model.state_dict(),
+            weights=stored_state(trainer.model),
             optimizer=optimizer,
             tensors={
                 f"{key}/{name}": tensor
@@ -113,12 +115,14 @@ def restore(trainer: Trainer, checkpoint: Snapshot) -> None:
 
     Raises:
         CheckpointError: the weights do not fit the model, or a part of the state is missing.
+        WeightError: the base of weights with LoRA is missing or another file.
     """
     own = trainer.model.state_dict()
+    weights = complete_weights(trainer.model, checkpoint.weights, f"{checkpoint.prefix}.pdparams")
     wrong = [
         name
         for name, value in own.items()
-        if name not in checkpoint.weights or tuple(checkpoint.weights[name].shape) != tuple(value.shape)
+        if name not in weights or tuple(weights[name].shape) != tuple(value.shape)
     ]
     if wrong:
         raise CheckpointError(
@@ -126,7 +130,7 @@ def restore(trainer: Trainer, checkpoint: Snapshot) -> None:
             f"another shape, first '{wrong[0]}'. Resume with the run's config (config.yaml beside it)"
         )
     _check_identity(trainer, checkpoint)
-    trainer.model.set_state_dict(checkpoint.weights)
+    trainer.model.set_state_dict(weights)
     restore_optimizer(trainer.optimizer, trainer.model, checkpoint.optimizer)
     state = checkpoint.state
     if not state:

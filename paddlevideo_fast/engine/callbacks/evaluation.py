@@ -19,6 +19,7 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import VideoMetric, certainty
 from paddlevideo_fast.modeling.layers import restart_splits
+from paddlevideo_fast.modeling.lora import stored_state
 from paddlevideo_fast.registry import did_you_mean
 
 logger = get_logger(__name__)
@@ -168,7 +169,7 @@ class Evaluation(Callback):
         trainer.state.best = {name: value, "epoch": trainer.state.epoch}
         self._best_loss = loss
         if store is not None:
-            weights = trainer.model.state_dict()
+            weights = stored_state(trainer.model)
             trainer.distribution.gather_from(lambda: store.save_weights("best", weights))
 
     def _is_better(self, name: str, value: float, than: Mapping[str, float], by: float = 0.0) -> bool:
