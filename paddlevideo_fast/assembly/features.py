@@ -22,7 +22,7 @@ from paddlevideo_fast.io.files import read_text
 from paddlevideo_fast.io.sync import Mirror
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.features import FeatureLoader, StoredFeatures
+from paddlevideo_fast.loader.features import KIND, FeatureLoader, Kind, StoredFeatures
 from paddlevideo_fast.modeling import load_weights
 from paddlevideo_fast.modeling.features import HeadOnly, backbone_digest
 
@@ -86,11 +86,14 @@ def _folder_of(spec: RunSpec) -> Path:
     return mirror.folder
 
 
-def recipe_of_features(spec: RunSpec, split: Split, name: SplitName) -> dict[str, Any]:
+def recipe_of_features(
+    spec: RunSpec, split: Split, name: SplitName, kind: Kind = "features"
+) -> dict[str, Any]:
     """What decides the features of a part of the data, but for the weights; JSON values."""
     section, dataset = spec.splits[name], split.dataset
     states = json.dumps(file_states(dataset)).encode()
     recipe = {
+        KIND: kind,
         "MODEL.framework": spec.model["framework"],
         "MODEL.backbone": _without(spec.model["backbone"], ("pretrained",)),
         "MODEL.head": {key: spec.model["head"].get(key) for key in _OF_POOLING},

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from paddlevideo_fast.loader.collate import Batch
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.request import ClipRequest
+
+KIND = "kind"  # key of the recipe: what the rows are
+Kind = Literal["features", "logits"]
 
 _FORMAT = 1
 _INDEX, _FEATURES, _LABELS = "index.json", "features.npy", "labels.npy"
@@ -45,7 +48,8 @@ class FeatureIndex:
     """What `index.json` says.
 
     Attributes:
-        recipe: JSON values that decide what the features are; see `assembly.features`.
+        recipe: JSON values that decide what the features are; see `assembly.features`. `KIND` is "features",
+            which a head trains on, or "logits" of the whole network.
         num_rows: rows of all copies.
         num_copies: differently augmented copies of each clip.
         num_done: rows that are there, from the first on.
@@ -252,7 +256,7 @@ class FeatureLoader:
         num_crops = self.dataset.num_crops
         for request in requests:
             for index in self.dataset.candidates(request):
-                row = self._first_row(index, request)
+                row = first_row(self.dataset, self.stored.index.num_copies, index, request)
                 failure = self.stored.index.failed.get(row)
                 if failure is None:
                     view = 0 if self.dataset.training else request.view
@@ -263,12 +267,21 @@ class FeatureLoader:
         features, labels = (np.asarray(array[rows]) for array in (self.stored.features, self.stored.labels))
         return Batch(features, labels, ids, views, incidents)
 
-    def _first_row(self, index: int, request: ClipRequest) -> int:
-        num_records, training = len(self.dataset.records), self.dataset.training
-        drawn = request.epoch * request.num_views + request.view + request.draw if training else 0
-        view, num_views = (0, 1) if training else (request.view, self.dataset.num_views)
-        record = drawn % self.stored.index.num_copies * num_records + index
-        return (record * num_views + view) * self.dataset.num_crops
+
+def first_row(dataset: ClipDataset, num_copies: int, index: int, request: ClipRequest) -> int:
+    """The row of a request's clip, or of its first crop; rows of further crops follow.
+
+    Args:
+        dataset: the records that the rows are of.
+        num_copies: of each clip; in training the clips of epoch e are copy e modulo `num_copies`.
+        index: of the record: the request's own, or another one that takes its place.
+        request: for a clip.
+    """
+    num_records, training = len(dataset.records), dataset.training
+    drawn = request.epoch * request.num_views + request.view + request.draw if training else 0
+    view, num_views = (0, 1) if training else (request.view, dataset.num_views)
+    record = drawn % num_copies * num_records + index
+    return (record * num_views + view) * dataset.num_crops
 
 
 @contextlib.contextmanager
