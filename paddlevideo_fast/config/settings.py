@@ -112,7 +112,7 @@ class RunSettings:
     amp_level: Literal["O1", "O2"] = "O1"
     amp_dtype: Literal["float16", "bfloat16"] | None = None
     features: str | None = None
-    features_memory_gb: Annotated[float, Range(0.001, 2**20)] = 8.0
+    features_memory_gb: NonNegative = 8.0
     use_visualdl: bool = True
     report: bool = True
     imports: Sequence[str] = ()
