@@ -383,6 +383,8 @@ def _of_selection(spec: RunSpec, metric: VideoMetric | None) -> Problems:
 def _of_features(spec: RunSpec) -> Problems:
     """What needs clips where training reads stored features."""
     if spec.run.features is None:
+        if spec.holds("features_memory_gb"):
+            yield Problem("features_memory_gb", "has no effect without features", is_error=False)
         return
     if spec.run.multigrid:
         text = "changes the shape of the clips, and features have one; leave one of the two out"

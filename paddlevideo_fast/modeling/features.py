@@ -26,6 +26,17 @@ def require_head(model: nn.Layer) -> None:
         raise ConfigError([f"MODEL.head.name={type(model.head).__name__}: {_HEADLESS}"])
 
 
+def require_logits(model: nn.Layer) -> None:
+    """Checks that a network is one whose logits can be stored.
+
+    Raises:
+        ConfigError: it is a distillation, or has no classes.
+    """
+    if not isinstance(model, Recognizer) or not model.has_classes:
+        name = type(model).__name__
+        raise ConfigError([f"MODEL.framework={name}: --logits needs a single network with classes"])
+
+
 class PooledFeatures(nn.Layer):
     """From clips, as the recognizer takes them, to what its head pools from the backbone's features.
 
@@ -38,7 +49,7 @@ class PooledFeatures(nn.Layer):
         self.whole = whole
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
-        """[N, C], or [N, P, C] where the head drops out or classifies P parts of a clip, such as frames."""
+        """[N, C], or [N, P, C] where the head takes P parts of a clip, such as frames or tokens."""
         return self.whole.head.pool(*self.whole.features(clips))
 
 
@@ -70,8 +81,13 @@ class HeadOnly(Recognizer):
 
 def backbone_digest(model: nn.Layer) -> str:
     """SHA-256 of the names, shapes and values of a recognizer's backbone, statistics included."""
+    return digest_of(model.backbone)
+
+
+def digest_of(layer: nn.Layer) -> str:
+    """SHA-256 of the names, shapes and values of a layer's parameters and statistics."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.backbone.state_dict().items()):
+    for name, tensor in sorted(layer.state_dict().items()):
         values = np.ascontiguousarray(tensor.astype("float32").numpy())
         digest.update(f"{name} {values.shape}\n".encode())
         digest.update(values.tobytes())
