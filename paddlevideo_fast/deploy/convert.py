@@ -161,10 +161,7 @@ def convert(converter: Converter) -> Conversion:
             result.weights[name] = value
             result.rows.append(Row("", name, value.shape, "added", "the other network computes without"))
     for what, names in unused.items():
-        shared = os.path.commonprefix(names) + ("*" if len(names) > 1 else "")
-        num_values = sum(converter.state[name].size for name in names)
-        detail = f"{len(names)} tensors of {what}" if len(names) > 1 else what
-        result.rows.append(Row(shared, "", (num_values,), "ignored", detail))
+        result.rows.append(_row_of_unused(what, {name: converter.state[name] for name in names}))
     taken = {row.target for row in result.rows}
     for name, shape in network.shapes.items():
         if name not in taken and (name.startswith("backbone.") or not converter.backbone_only):
@@ -181,6 +178,15 @@ def _unused(converter: Converter) -> dict[str, list[str]]:
         for pattern, what in converter.unused.items()
     }
     return {what: names for what, names in found.items() if names}
+
+
+def _row_of_unused(what: str, tensors: Weights) -> Row:
+    """One row for some tensors: how many numbers they have together is its shape."""
+    if len(tensors) == 1:
+        return next(Row(name, "", value.shape, "ignored", what) for name, value in tensors.items())
+    num_values = sum(value.size for value in tensors.values())
+    text = f"{len(tensors)} tensors of {what}"
+    return Row(f"{os.path.commonprefix(list(tensors))}*", "", (num_values,), "ignored", text)
 
 
 def _why_ignored(source: str) -> str:

@@ -549,6 +549,11 @@ def test_vjepa2_gives_hugging_faces_logits_also_from_the_authors_files(tmp_path)
     taken = {name: shape for name, shape in reference["state"].items() if name not in predictor}
     assert count_parameters(model) == count(taken)
 
+    alone = {name[7:]: value for name, value in state.items() if name.startswith("vjepa2.")}
+    result = convert_state("huggingface", alone, model)
+    assert result.is_whole
+    assert set(result.weights) == {name for name in model.state_dict() if name.startswith("backbone.")}
+
     kernel = state["vjepa2.encoder.embeddings.patch_embeddings.proj.weight"]
     checkpoint, probe = vjepa2_authors_files(model, kernel)
     write_zip(tmp_path / "encoder.pt", checkpoint)
