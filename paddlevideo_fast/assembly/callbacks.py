@@ -46,7 +46,7 @@ from paddlevideo_fast.registry import CALLBACKS, TRACKERS, Registry
 from paddlevideo_fast.report import Naming, ReportedRun
 from paddlevideo_fast.report.results import Reporting
 
-_COMPARED = ("MODEL", "OPTIMIZER", "MIX", "FINETUNE", "EMA", "MULTIGRID", "DISTRIBUTED")
+_COMPARED = ("MODEL", "OPTIMIZER", "MIX", "FINETUNE", "DISTILLATION", "EMA", "MULTIGRID", "DISTRIBUTED")
 
 
 def callbacks_of(

@@ -64,6 +64,7 @@ class RunSpec:
         callbacks: the user's own, items of the list CALLBACKS.
         trackers: items of the list TRACKERS, with or without VisualDL as `use_visualdl` says.
         finetune: the parts of the network that keep their weights.
+        distillation: the teacher whose scores the network learns.
         ema: the moving average of the weights.
         selection: which validation is the best, and when training stops early.
         precise_bn: batch-norm statistics of the training data as a whole.
@@ -85,6 +86,7 @@ class RunSpec:
     callbacks: Sequence[NamedItem]
     trackers: Sequence[NamedItem]
     finetune: settings.FinetuneSettings | None
+    distillation: settings.DistillationSettings | None
     ema: settings.EmaSettings | None
     selection: settings.SelectionSettings
     precise_bn: settings.PreciseBNSettings | None

@@ -304,7 +304,9 @@ def time_training_stages(parts: TrainingSetup, loader: SyntheticLoader, num_step
         if trainer.mix is not None:
             watch.wrap(trainer, "mix", "mix")
         watch.wrap(trainer.model, "forward", "forward")
-        watch.wrap(trainer.model, "loss", "forward")
+        watch.wrap(trainer.model if trainer.objective is None else trainer.objective, "loss", "forward")
+        if hasattr(trainer.objective, "logits_of"):  # of a teacher, inside of what normalises the clips
+            watch.wrap(trainer.objective, "logits_of", "forward")
         watch.wrap(trainer.precision, "backward", "backward")
         watch.wrap(trainer.precision, "optimizer_step", "optimizer")
         timer.on_start = watch.seconds.clear

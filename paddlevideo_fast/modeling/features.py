@@ -70,8 +70,13 @@ class HeadOnly(Recognizer):
 
 def backbone_digest(model: nn.Layer) -> str:
     """SHA-256 of the names, shapes and values of a recognizer's backbone, statistics included."""
+    return digest_of(model.backbone)
+
+
+def digest_of(layer: nn.Layer) -> str:
+    """SHA-256 of the names, shapes and values of a layer's parameters and statistics."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.backbone.state_dict().items()):
+    for name, tensor in sorted(layer.state_dict().items()):
         values = np.ascontiguousarray(tensor.astype("float32").numpy())
         digest.update(f"{name} {values.shape}\n".encode())
         digest.update(values.tobytes())
