@@ -191,7 +191,7 @@ def data_identity(spec: RunSpec, split: Split) -> dict[str, Any]:
         "num_samples": len(split.dataset),
         "sampler": split.dataset.sampler,
         "split_by": "sample" if split.dataset.groups is None else "shard",
-        "shuffle_window": window.size if (window := split.dataset.window) else None,
+        "shuffle_window": window.size if (window := split.loader.batch_sampler.window) else None,
         "list_crc32": zlib.crc32(records.encode("utf-8", errors="surrogateescape")),
     }
 

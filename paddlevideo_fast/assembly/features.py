@@ -22,13 +22,17 @@ from paddlevideo_fast.io.files import read_text
 from paddlevideo_fast.io.sync import Mirror
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.features import KIND, FeatureLoader, Kind, StoredFeatures
+from paddlevideo_fast.loader.features import DTYPE, KIND, Dtype, FeatureLoader, Kind, StoredFeatures
+from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import load_weights
 from paddlevideo_fast.modeling.features import HeadOnly, backbone_digest
 
+logger = get_logger(__name__)
+
 BACKBONE = "backbone.pdparams"
+NETWORK = "network.pdparams"  # of logits
 FILE_STATES = "file_states.json"
-WEIGHTS = "the SHA-256 of the backbone"
+WEIGHTS = "the SHA-256 of the weights"
 _LIST = "the list"
 _FILES = "the state of the files"  # compared last: sorts behind "the list"
 _NUM_STAT_THREADS = 16
@@ -44,11 +48,28 @@ def with_features(spec: RunSpec, name: SplitName, split: Split) -> Split:
     Raises:
         FeatureError: they are missing, unfinished or altered, or were computed from something else.
     """
-    stored = StoredFeatures(_folder_of(spec) / name)
+    memory_bytes = round(spec.run.features_memory_gb * 2**30)
+    stored = StoredFeatures(_folder_of(spec) / name, memory_bytes)
     was, now = stored.index.recipe, recipe_of_features(spec, split, name)
-    require_same(stored.folder, split.dataset, was, {**now, WEIGHTS: was.get(WEIGHTS)})
-    loader = FeatureLoader(stored, split.loader.batch_sampler, split.dataset)
-    return replace(split, loader=loader, preprocess=paddle.to_tensor)
+    if was.get(KIND) == "logits":
+        raise FeatureError(
+            f"{stored.folder}: these are logits of a whole network, and a head trains on features: compute "
+            "them in another folder without --logits"
+        )
+    kept = {key: was.get(key) for key in (WEIGHTS, DTYPE)}  # training takes any type of values
+    require_same(stored.folder, split.dataset, was, {**now, **kept})
+    sampler = split.loader.batch_sampler
+    window = stored.window(split.dataset, memory_bytes) if name == "train" else None
+    if window is not None:
+        sampler = sampler.mixing(window)
+        text = "%s: %.1f GB, more than features_memory_gb: an epoch reads file by file and mixes %d clips"
+        logger.info(text, stored.folder, stored.num_bytes / 1e9, window.size)
+    return replace(split, loader=FeatureLoader(stored, sampler, split.dataset), preprocess=_as_float32)
+
+
+def _as_float32(features: Any) -> paddle.Tensor:
+    tensor = paddle.to_tensor(features)
+    return tensor if tensor.dtype == paddle.float32 else tensor.astype("float32")
 
 
 def head_only(spec: RunSpec, model: Any) -> HeadOnly:
@@ -91,16 +112,19 @@ def local_folder(text: str) -> Path:
 
 
 def recipe_of_features(
-    spec: RunSpec, split: Split, name: SplitName, kind: Kind = "features"
+    spec: RunSpec, split: Split, name: SplitName, kind: Kind = "features", dtype: Dtype = "float32"
 ) -> dict[str, Any]:
     """What decides the features of a part of the data, but for the weights; JSON values."""
+    head = spec.model["head"]
     section, dataset = spec.splits[name], split.dataset
     states = json.dumps(file_states(dataset)).encode()
     recipe = {
         KIND: kind,
+        DTYPE: dtype,
         "MODEL.framework": spec.model["framework"],
         "MODEL.backbone": _without(spec.model["backbone"], ("pretrained",)),
-        "MODEL.head": {key: spec.model["head"].get(key) for key in _OF_POOLING},
+        "MODEL.head": dict(head) if kind == "logits" else {key: head.get(key) for key in _OF_POOLING},
+        **({"MODEL.runtime_cfg": spec.model.get("runtime_cfg")} if kind == "logits" else {}),
         f"DATASET.{name}": _without(section.dataset, _NO_MATTER),
         f"PIPELINE.{name}": dict(section.pipeline),
         _LIST: data_identity(spec, split)["list_crc32"],
@@ -180,7 +204,7 @@ def require_same(
                 file, before, after = _changed_file(folder, dataset)
                 text = f"{file} was {before} when they were computed, and is {after} now"
             if key == WEIGHTS:
-                text = "they were computed with other weights of the backbone"
+                text = "they were computed with other weights"
             if key == _LIST:
                 text = f"they are of other videos or labels than {dataset.file_path} has now"
             raise FeatureError(

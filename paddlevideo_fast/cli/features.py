@@ -5,6 +5,10 @@ A head is then trained on them in minutes; its checkpoints hold the whole networ
     paddlevideo-fast features my_set -w weights.pdparams --output features
     paddlevideo-fast train my_set -o features=features
 
+Stored is what the head takes: one feature for each clip, or one for each of its frames or tokens. What they
+take on the disk is said before the first is computed; --dtype float16 halves it. With --logits the scores of
+the whole network are stored, for a student that learns from them.
+
 The clips may be shared out: --scheduler has a Dask cluster compute them, and jobs of an array compute a share
 each with --shard, which --merge puts together.
 
@@ -39,6 +43,17 @@ def build_parser() -> argparse.ArgumentParser:
         default=1,
         help="differently augmented copies of each training clip (default 1)",
     )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "float16"),
+        default="float32",
+        help="of the values on the disk; float16 takes half and rounds to three digits (default float32)",
+    )
+    parser.add_argument(
+        "--logits",
+        action="store_true",
+        help="store the logits of the whole network, for distillation, in place of features",
+    )
     add_place(parser)
     return parser
 
@@ -50,8 +65,17 @@ def run(args: argparse.Namespace) -> int:
     from paddlevideo_fast.features.compute import compute_features
 
     work = Work.of(args)
-    found = compute_features(cfg, args.output, args.views, show_progress=sys.stdout.isatty(), work=work)
+    found = compute_features(
+        cfg,
+        args.output,
+        args.views,
+        show_progress=sys.stdout.isatty(),
+        work=work,
+        dtype=args.dtype,
+        kind="logits" if args.logits else "features",
+    )
     for part in found:
         shape, failed = list(part.shape), f", {part.num_failed} failed" if part.num_failed else ""
-        print(f"{part.folder}: {part.num_rows} features of {shape}{failed}")
+        what = "logits" if args.logits else "features"
+        print(f"{part.folder}: {part.num_rows} {what} of {shape}{failed}")
     return EXIT_FAILURES if any(part.num_failed for part in found) else 0

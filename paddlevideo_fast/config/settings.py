@@ -73,6 +73,9 @@ class RunSettings:
         features: folder of features that `paddlevideo-fast features` has computed: training and validation
             read them in place of videos, and train the head alone. Checkpoints hold the whole network; tests,
             export and prediction leave this key aside. null: train on videos.
+        features_memory_gb: features in use at the same time, in GiB. A training set that is larger is read
+            file by file, in a new random order in each epoch, and mixed in a window of as many clips as take
+            so much; see the page on fine-tuning.
         use_visualdl: write curves, clips and settings for VisualDL; without this key TRACKERS decides.
         report: write `report.html` at the end of training and of a test.
         imports: modules, and files relative to this config, that register components of your own. Those of
@@ -109,6 +112,7 @@ class RunSettings:
     amp_level: Literal["O1", "O2"] = "O1"
     amp_dtype: Literal["float16", "bfloat16"] | None = None
     features: str | None = None
+    features_memory_gb: NonNegative = 8.0
     use_visualdl: bool = True
     report: bool = True
     imports: Sequence[str] = ()

@@ -1,12 +1,13 @@
-"""Computes the features of a network's backbone once for each clip of a config's data."""
+"""Computes what a network, or its backbone, gives for each clip of a config's data, once."""
 
 import itertools
 import json
 import os
+import shutil
 import uuid
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
+from paddle import nn
 from tqdm import tqdm
 
 from paddlevideo_fast.assembly.checks import check_evaluation
@@ -21,6 +23,7 @@ from paddlevideo_fast.assembly.data import Split, make_split
 from paddlevideo_fast.assembly.features import (
     BACKBONE,
     FILE_STATES,
+    NETWORK,
     WEIGHTS,
     file_states,
     recipe_of_features,
@@ -38,17 +41,20 @@ from paddlevideo_fast.io.sync import mirrored
 from paddlevideo_fast.io.urls import is_url, shown_url
 from paddlevideo_fast.loader.batches import ClipBatchSampler, EpochBatches
 from paddlevideo_fast.loader.clip_loader import ClipLoader
-from paddlevideo_fast.loader.features import FeatureIndex, FeatureWriter, StoredFeatures
+from paddlevideo_fast.loader.collate import Batch, make_batch
+from paddlevideo_fast.loader.features import KIND, Dtype, FeatureIndex, FeatureWriter, Kind, StoredFeatures
 from paddlevideo_fast.loader.incidents import DecodeFailure
+from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model, load_weights
-from paddlevideo_fast.modeling.features import PooledFeatures, backbone_digest, require_head
+from paddlevideo_fast.modeling.features import PooledFeatures, digest_of, require_head, require_logits
 from paddlevideo_fast.preparation.executor import LOCAL, Engine, located
 from paddlevideo_fast.preparation.work import Work
 
 logger = get_logger(__name__)
 
 _CONFIG = ".config.yaml"  # for the workers of a cluster
+_NUM_TRIED = 16  # clips that are read to learn the shape of a row
 
 
 class Rows(NamedTuple):
@@ -85,15 +91,16 @@ class _SomeBatches(ClipBatchSampler):
 
 @dataclass(eq=False, repr=False)
 class Network:
-    """A network and the clips of a part of the data, which it gives the features of.
+    """A network and the clips of a part of the data, which it gives the features or the logits of.
 
     Args:
         spec: of the run.
         split: the part.
         name: of the part.
-        pooled: the network.
+        layer: gives the rows of clips.
         precision: to compute in.
         num_copies: of each clip.
+        dtype: of the values.
         num_workers: processes that read; None: as configured.
 
     Attributes:
@@ -103,9 +110,10 @@ class Network:
     spec: RunSpec
     split: Split
     name: SplitName
-    pooled: PooledFeatures
+    layer: nn.Layer
     precision: Precision
     num_copies: int
+    dtype: Dtype
     num_workers: int | None = None
 
     def __post_init__(self) -> None:
@@ -139,11 +147,9 @@ class Network:
         self._sampler.num_wanted = block.num_batches
         requests_of = self._sampler.batches(block.copy, block.first)
         for requests, batch in zip(requests_of, to_device(self._loader.epoch(block.copy, block.first))):
-            rows, values = np.empty(0, np.int64), np.empty(0, np.float32)
+            rows, values = np.empty(0, np.int64), np.empty(0, self.dtype)
             if len(batch):
-                with paddle.no_grad():
-                    given: Any = self.precision.forward(self.pooled, self.split.preprocess(batch.clips))
-                values = given.astype("float32").numpy()
+                values = self._values(batch)
                 rows = first_row + batch.ids * views * dataset.num_crops + batch.views
             begin = first_row + (requests[0].index * views + requests[0].view) * dataset.num_crops
             stop = begin + len(requests) * dataset.num_crops
@@ -154,6 +160,25 @@ class Network:
             }
             labels = np.asarray(batch.labels)
             yield Rows(stop, rows, values, labels, failed, list(batch.incidents))
+
+    def row_shape(self) -> list[int] | None:
+        """Shape of a row, by one of the first clips; None: none of these decodes."""
+        for index in range(min(len(self.split.dataset), _NUM_TRIED)):
+            batch = make_batch(self.split.dataset, [ClipRequest(index, 0, num_views=self._views)])
+            if len(batch):
+                return list(self._values(batch).shape[1:])
+        return None
+
+    def _values(self, batch: Batch) -> np.ndarray:
+        with paddle.no_grad():
+            given: Any = self.precision.forward(self.layer, self.split.preprocess(batch.clips))
+        given = given.astype("float32")
+        values = given.astype(self.dtype).numpy()
+        if self.dtype == "float16" and np.isinf(values).any():
+            largest = float(given.abs().max())
+            text = f"a feature of {largest:g}, and float16 ends at 65504: compute with --dtype float32"
+            raise FeatureError(f"DATASET.{self.name}: {text}")
+        return values
 
     def close(self) -> None:
         """Ends the workers of the loader."""
@@ -173,12 +198,14 @@ class ComputedFeatures(NamedTuple):
         num_rows: features, over all views and copies.
         num_failed: clips that do not decode.
         shape: of a feature.
+        num_bytes: size of all features.
     """
 
     folder: Path
     num_rows: int
     num_failed: int
     shape: tuple[int, ...]
+    num_bytes: int
 
 
 def compute_features(
@@ -187,6 +214,8 @@ def compute_features(
     num_copies: int = 1,
     show_progress: bool = False,
     work: Work | None = None,
+    dtype: Dtype = "float32",
+    kind: Kind = "features",
 ) -> list[ComputedFeatures]:
     """Computes the features of DATASET.train and, where there is one, DATASET.valid.
 
@@ -200,6 +229,8 @@ def compute_features(
         show_progress: draws a bar; for a terminal.
         work: where it is done, and which share of it; None: all of it, by this process and the workers of
             its loaders.
+        dtype: of the values on the disk. "float16" takes half and rounds to three digits.
+        kind: "features", which the head trains on, or "logits" of the whole network.
 
     Returns:
         What is computed; nothing where a share of it is done.
@@ -214,7 +245,7 @@ def compute_features(
                 "--scheduler, or give a folder that all machines see"
             )
         with mirrored(output) as folder:
-            found = compute_features(cfg, folder, num_copies, show_progress, work)
+            found = compute_features(cfg, folder, num_copies, show_progress, work, dtype, kind)
         return [part._replace(folder=as_path(output) / part.folder.name) for part in found]
     with cfg.placing():
         cfg.require("features", "DATASET.train")
@@ -224,31 +255,37 @@ def compute_features(
         if spec.run.train_dali:
             raise SettingError("train_dali", "features are computed through our own loader; leave it out")
         precision = make_precision(spec)
-        model = _with_weights(spec)
-        pooled = PooledFeatures(model)
-        pooled.eval()
+        model = _with_weights(spec, kind)
+        layer = _layer_of(model, kind)
         work = work or Work(Engine())
         folders = [output / name for name in names]
         with work.writing(output, "features", folders=folders):
-            digest, parts = backbone_digest(model), []
+            digest, parts = digest_of(_stored_part(model, kind)), []
             for name in names:
                 split = make_split(spec, name, model.layout, Distribution(), output, pipelines)
                 copies = num_copies if name == "train" else 1
-                index = _index(spec, split, name, output / name, copies, digest)
-                parts.append((name, split, FeatureWriter(output / name, index)))
-            _keep_backbone(model, output)
-            for name, split, writer in parts:
+                recipe = {**recipe_of_features(spec, split, name, kind, dtype), WEIGHTS: digest}
+                writer = FeatureWriter(output / name, _index(recipe, split, name, output / name, copies))
                 if not writer.index.is_complete:
-                    network = Network(spec, split, name, pooled, precision, writer.index.num_copies)
-                    _fill(writer, network, work, show_progress)
+                    parts.append((writer, Network(spec, split, name, layer, precision, copies, dtype)))
+            _require_space(output, parts, work)
+            _keep_weights(model, output, kind, work)
+            for writer, network in parts:
+                _fill(writer, network, work, show_progress)
             if not work.is_whole:
                 return []
             return [_summary(StoredFeatures(output / name)) for name in names]
 
 
-def _with_weights(spec: RunSpec) -> Any:
+def _with_weights(spec: RunSpec, kind: Kind) -> Any:
     weights = spec.run.weights
-    model = build_model(spec.model, load_pretrained=not weights)
+    model: Any = build_model(spec.model, load_pretrained=not weights and kind == "features")
+    if kind == "logits":
+        require_logits(model)
+        if not weights:
+            raise SettingError("weights", "logits need the weights of the whole network; give -w FILE")
+        logger.info(load_weights(model, weights, strict=True).summary())
+        return model
     require_head(model)
     if weights:
         logger.info(load_weights(model.backbone, weights, strict=True).summary())
@@ -258,18 +295,66 @@ def _with_weights(spec: RunSpec) -> Any:
     return model
 
 
-def _keep_backbone(model: Any, output: Path) -> None:
-    """Puts the weights beside the features: training with features begins from them."""
-    with writing(output / BACKBONE), atomic_write(output / BACKBONE) as partial:
-        state = model.backbone.state_dict().items()
-        paddle.save({f"backbone.{name}": value for name, value in state}, str(partial))
+def _layer_of(model: Any, kind: Kind) -> nn.Layer:
+    """What gives the rows."""
+    layer = model if kind == "logits" else PooledFeatures(model)
+    layer.eval()
+    return layer
+
+
+def _stored_part(model: Any, kind: Kind) -> nn.Layer:
+    """The part of a network whose weights decide the rows."""
+    return model if kind == "logits" else model.backbone
+
+
+def _keep_weights(model: Any, output: Path, kind: Kind, work: Work) -> None:
+    """Puts weights beside the rows: training on features, and workers of a cluster, begin from them."""
+    if kind == "logits" and work.engine.scheduler == LOCAL:
+        return
+    path, prefix = (output / NETWORK, "") if kind == "logits" else (output / BACKBONE, "backbone.")
+    with writing(path), atomic_write(path) as partial:
+        state = _stored_part(model, kind).state_dict().items()
+        paddle.save({f"{prefix}{name}": value for name, value in state}, str(partial))
+
+
+def _require_space(output: Path, parts: Sequence[tuple[FeatureWriter, Network]], work: Work) -> None:
+    """Says what the rows will take on the disk.
+
+    Raises:
+        FeatureError: there is less space.
+    """
+    needed = 0
+    for writer, network in parts:
+        index = writer.index
+        shape = index.shape or network.row_shape()
+        if shape is None:
+            continue
+        index.take_shape(shape)
+        needed += writer.num_bytes_missing()
+        size = _shown_size(index.num_rows * index.row_bytes)
+        logger.info("%s: %d rows of %s in %s, %s", writer.folder, index.num_rows, shape, index.dtype, size)
+    if work.share is not None:
+        needed //= work.share.total
+    free = shutil.disk_usage(output).free
+    if needed > free:
+        halved = any(network.dtype == "float32" for _, network in parts)
+        more = "; --dtype float16 takes half of it" if halved else ""
+        raise FeatureError(
+            f"--output {output}: {_shown_size(needed)} are still to be written, and {_shown_size(free)} are "
+            f"free there: take a folder on a larger disk{more}"
+        )
+    logger.info("to write: %s; free there: %s", _shown_size(needed), _shown_size(free))
+
+
+def _shown_size(num_bytes: int) -> str:
+    exponent = min(4, max(0, (len(str(num_bytes)) - 1) // 3))
+    return f"{num_bytes / 1000**exponent:.3g} {('bytes', 'KB', 'MB', 'GB', 'TB')[exponent]}"
 
 
 def _index(
-    spec: RunSpec, split: Split, name: SplitName, folder: Path, num_copies: int, digest: str
+    recipe: dict[str, Any], split: Split, name: SplitName, folder: Path, num_copies: int
 ) -> FeatureIndex:
     """The index of what an earlier call has computed from the same, or a new one."""
-    recipe = {**recipe_of_features(spec, split, name), WEIGHTS: digest}
     dataset = split.dataset
     views = 1 if name == "train" else dataset.num_views
     num_rows = num_copies * len(dataset) * views * dataset.num_crops
@@ -338,7 +423,9 @@ class _Task(NamedTuple):
         output: of the features.
         name: of the part of the data.
         num_copies: of each clip.
-        digest: of the backbone.
+        digest: of the weights.
+        kind: features or logits.
+        dtype: of their values.
         run: tells the runs of a client apart.
         block: to compute.
     """
@@ -348,6 +435,8 @@ class _Task(NamedTuple):
     name: SplitName
     num_copies: int
     digest: str
+    kind: Kind
+    dtype: Dtype
     run: str
     block: Block
 
@@ -356,9 +445,10 @@ def _from_workers(writer: FeatureWriter, network: Network, work: Work) -> Iterat
     """The rows that are missing, in their order, computed by the workers of a cluster."""
     output = Path(located(writer.folder.parent))
     network.spec.config.save(output / _CONFIG)
-    run, digest = uuid.uuid4().hex, writer.index.recipe[WEIGHTS]
+    recipe, copies = writer.index.recipe, network.num_copies
+    made = recipe[WEIGHTS], recipe[KIND], network.dtype, uuid.uuid4().hex
     tasks = [
-        _Task(os.getcwd(), str(output), network.name, network.num_copies, digest, run, block)
+        _Task(os.getcwd(), str(output), network.name, copies, *made, block)
         for block in network.rest(writer.index.num_done, _NUM_BATCHES)
     ]
     try:
@@ -387,13 +477,14 @@ def _network_of(task: _Task) -> Network:
     output = Path(task.output)
     spec = RunSpec.of(load_config(output / _CONFIG))
     model = build_model(spec.model, load_pretrained=False)
-    load_weights(model.backbone, output / BACKBONE, strict=True)
-    if backbone_digest(model) != task.digest:
-        raise FeatureError(f"{output / BACKBONE}: is not the backbone of this run")
-    pooled = PooledFeatures(model)
-    pooled.eval()
+    part = _stored_part(model, task.kind)
+    path = output / (NETWORK if task.kind == "logits" else BACKBONE)
+    load_weights(part, path, strict=True)
+    if digest_of(part) != task.digest:
+        raise FeatureError(f"{path}: has other weights than this run")
+    layer, copies = _layer_of(model, task.kind), task.num_copies
     split = make_split(spec, task.name, model.layout, Distribution())
-    return Network(spec, split, task.name, pooled, make_precision(spec), task.num_copies, num_workers=0)
+    return Network(spec, split, task.name, layer, make_precision(spec), copies, task.dtype, num_workers=0)
 
 
 def _compute_share(writer: FeatureWriter, network: Network, work: Work) -> None:
@@ -465,4 +556,5 @@ def _share_prefix(writer: FeatureWriter) -> str:
 
 def _summary(stored: StoredFeatures) -> ComputedFeatures:
     index = stored.index
-    return ComputedFeatures(stored.folder, index.num_rows, len(index.failed), stored.features.shape[1:])
+    shape = stored.features.shape[1:]
+    return ComputedFeatures(stored.folder, index.num_rows, len(index.failed), shape, stored.num_bytes)

@@ -107,6 +107,7 @@ class ClipBatchSampler:
 
     Attributes:
         batch_size: requests in the largest batch.
+        window: see above.
 
     Raises:
         LoaderError: there is no batch at all, or a rank would have no group to train on, or a batch would
@@ -149,9 +150,7 @@ class ClipBatchSampler:
         self.draws = draws
         groups = groups if draws is None else None  # a single process may draw from all of them
         self._dealt = None if groups is None else _deal(groups, world_size, may_be_empty=not self.pad)
-        if window is not None and self._dealt is not None:  # each rank has an order of its own
-            window = replace(window, size=-(-window.size // world_size))
-        self._window = window
+        self.window = window
         self._set_shapes([BatchShape(batch_size)] if isinstance(batch_size, int) else batch_size)
 
     def _set_shapes(self, shapes: Sequence[BatchShape]) -> None:
@@ -186,6 +185,12 @@ class ClipBatchSampler:
         """
         other = copy.copy(self)
         other._set_shapes(shapes)
+        return other
+
+    def mixing(self, window: ShuffleWindow | None) -> ClipBatchSampler:
+        """The same samples in batches of the same shapes, mixed in another window."""
+        other = copy.copy(self)
+        other.window = window
         return other
 
     @property
@@ -243,9 +248,12 @@ class ClipBatchSampler:
         return order[np.arange(len(order)) // self._num_together % self.world_size == self.rank]
 
     def _shuffled(self, places: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        if self._window is None:
+        if self.window is None:
             return rng.permutation(places)
-        return places[self._window.order(places // self.num_views % self.num_samples, rng)]
+        window = self.window
+        if self._dealt is not None:  # each rank has an order of its own
+            window = replace(window, size=-(-window.size // self.world_size))
+        return places[window.order(places // self.num_views % self.num_samples, rng)]
 
     def _samples(self, turn: int) -> np.ndarray:
         """The samples of an order, as many as there are records."""

@@ -26,6 +26,17 @@ def require_head(model: nn.Layer) -> None:
         raise ConfigError([f"MODEL.head.name={type(model.head).__name__}: {_HEADLESS}"])
 
 
+def require_logits(model: nn.Layer) -> None:
+    """Checks that a network is one whose logits can be stored.
+
+    Raises:
+        ConfigError: it is a distillation, or has no classes.
+    """
+    if not isinstance(model, Recognizer) or not model.has_classes:
+        name = type(model).__name__
+        raise ConfigError([f"MODEL.framework={name}: --logits needs a single network with classes"])
+
+
 class PooledFeatures(nn.Layer):
     """From clips, as the recognizer takes them, to what its head pools from the backbone's features.
 
@@ -38,7 +49,7 @@ class PooledFeatures(nn.Layer):
         self.whole = whole
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
-        """[N, C], or [N, P, C] where the head drops out or classifies P parts of a clip, such as frames."""
+        """[N, C], or [N, P, C] where the head takes P parts of a clip, such as frames or tokens."""
         return self.whole.head.pool(*self.whole.features(clips))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import paddle
@@ -14,7 +15,7 @@ from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import ConfigError, FeatureError
 from paddlevideo_fast.features.compute import compute_features
-from paddlevideo_fast.loader.features import FeatureWriter, StoredFeatures
+from paddlevideo_fast.loader.features import FeatureWriter, StoredFeatures, first_row
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.features import HeadOnly
 from paddlevideo_fast.modeling.weights import read_weights
@@ -58,9 +59,9 @@ def made(motion_data, tiny_text, tmp_path_factory):
     return root
 
 
-def compute(root, output, *overrides, views=1, config="tiny.yaml"):
+def compute(root, output, *overrides, views=1, config="tiny.yaml", **options):
     cfg = load_config(str(root / config), [f"weights={root / 'pretrained.pdparams'}", *overrides])
-    return compute_features(cfg, root / output, views)
+    return compute_features(cfg, root / output, views, **options)
 
 
 def assert_equal_logits(spec, name, model, epoch=0):
@@ -149,11 +150,126 @@ def test_a_training_on_features_resumes_exactly(made, assert_resumes):
     assert_resumes(made / "out", "tiny_epoch_00001", made / "tiny.yaml", "-o", features)
 
 
-def files_of(folder):
-    names = ("features.npy", "labels.npy", "index.json")
-    return {
-        f"{part}/{name}": (folder / part / name).read_bytes() for part in ("train", "valid") for name in names
+@pytest.fixture(scope="module")
+def half(made):
+    """Features of each frame in float16, two copies, in shards of five clips."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paddlevideo_fast.loader.features._SHARD_BYTES", 5 * 4 * 32 * 2)
+        train, _ = compute(made, "half", views=2, dtype="float16")
+    assert (train.num_rows, train.shape, train.num_bytes) == (48, (4, 32), 48 * 4 * 32 * 2)
+    return made / "half"
+
+
+def test_shards_in_half_precision_hold_the_rounded_features(made, half):
+    for name, num_shards in (("train", 10), ("valid", 2)):
+        stored, exact = StoredFeatures(half / name), StoredFeatures(made / "features" / name)
+        assert len(list((half / name).glob("features-*.npy"))) == num_shards
+        rows = np.array([7, 0, 7, 4, 5])
+        assert stored.features.dtype == np.float16
+        np.testing.assert_array_equal(stored.features[rows], exact.features[rows].astype("float16"))
+        np.testing.assert_array_equal(stored.features[6], stored.features[np.array([6])][0])
+        np.testing.assert_array_equal(stored.labels, exact.labels)
+
+
+def test_a_set_larger_than_memory_is_read_shard_by_shard(made, half):
+    """Shards in a random order, and each only within a window; several processes share the order."""
+    settings = [f"features={half}", "features_memory_gb=1.5e-6"]  # six clips
+    spec = RunSpec.of(load_config(str(made / "tiny.yaml"), settings))
+    split = with_features(spec, "train", make_split(spec, "train", "NTCHW", Distribution()))
+    sampler = split.loader.batch_sampler
+    assert sampler.window.size == 6
+    orders = [[request.index for batch in sampler.batches(epoch) for request in batch] for epoch in (0, 1)]
+    assert orders[0] != orders[1]
+    for order in orders:
+        assert sorted(order) == list(range(24))
+        steps = [np.flatnonzero(np.array(order) // 5 == shard) for shard in range(5)]
+        assert all(np.ptp(taken) < 5 + 6 for taken in steps)
+        assert order != sorted(order, key=lambda index: order.index(index // 5 * 5))
+    ranks = [
+        make_split(
+            spec, "train", "NTCHW", SimpleNamespace(rank=rank, world_size=2, is_main=False)
+        ).loader.batch_sampler.mixing(sampler.window)
+        for rank in (0, 1)
+    ]
+    parts = [[request.index for batch in rank.batches(0) for request in batch] for rank in ranks]
+    assert [index for pair in zip(*parts) for index in pair] == orders[0]
+    plain = make_split(spec, "train", "NTCHW", Distribution()).loader.batch_sampler
+    roomy = RunSpec.of(load_config(str(made / "tiny.yaml"), settings[:1]))
+    whole = with_features(roomy, "train", make_split(roomy, "train", "NTCHW", Distribution()))
+    assert list(whole.loader.batch_sampler.batches(1)) == list(plain.batches(1)) != list(sampler.batches(1))
+
+
+def test_a_training_on_shards_resumes_inside_an_epoch(made, half, run_main, assert_resumes, tmp_path):
+    common = ("-o", f"features={half}", *overriding("features_memory_gb=1.5e-6", "save_every_steps=1"))
+    common += tuple(overriding("keep_last=null"))
+    run_main(made / "tiny.yaml", *common, *overriding(f"output_dir={tmp_path / 'run'}"))
+    told = assert_resumes(tmp_path / "run", "tiny_step_00000003", made / "tiny.yaml", *common)
+    assert "mixes 6 clips" in told
+
+
+def test_an_altered_shard_is_found_when_it_is_read(half, tmp_path):
+    shutil.copytree(half / "train", tmp_path / "train")
+    with open(tmp_path / "train/features-00003.npy", "r+b") as file:
+        file.seek(200)
+        file.write(b"x")
+    stored = StoredFeatures(tmp_path / "train", memory_bytes=0)
+    assert stored.features[np.array([14, 20])].any()
+    with pytest.raises(FeatureError, match=r"features-00003.npy: is altered"):
+        stored.features[15]
+    (tmp_path / "train/features-00009.npy").unlink()
+    with pytest.raises(FeatureError, match=r"features-00009.npy: is missing"):
+        StoredFeatures(tmp_path / "train", memory_bytes=0)
+
+
+def test_features_that_do_not_fit_are_refused_before_the_first_is_computed(made, monkeypatch, caplog):
+    with caplog.at_level("INFO", logger="paddlevideo_fast"):
+        compute(made, "sized", views=2)
+    assert "train: 48 rows of [4, 32] in float32, 24.6 KB" in caplog.text
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=20_000))
+    problem = "28.7 KB are still to be written, and 20 KB are free there: take a folder on a larger disk; --d"
+    with pytest.raises(FeatureError, match=problem):
+        compute(made, "full", views=2)
+    assert not list((made / "full").rglob("*.npy"))
+    compute(made, "full", views=2, dtype="float16")
+    with pytest.raises(FeatureError, match="stale: dtype was float16 when they .* and is float32 now"):
+        compute(made, "full", views=2)
+
+
+def test_a_feature_beyond_half_precision_is_named(made):
+    weights = {name: np.array(value) for name, value in read_weights(made / "pretrained.pdparams").items()}
+    state = {
+        name: paddle.to_tensor(value * (1e7 if name.endswith("norm.weight") else 1))
+        for name, value in weights.items()
     }
+    paddle.save(state, str(made / "large.pdparams"))
+    with pytest.raises(FeatureError, match="float16 ends at 65504: compute with --dtype float32"):
+        compute(made, "large", f"weights={made / 'large.pdparams'}", dtype="float16")
+
+
+def test_logits_are_the_scores_of_the_network(made, capfd):
+    config, weights = made / "tiny.yaml", made / "out/tiny_best.pdparams"
+    words = ["features", "-c", str(config), "-w", str(weights), "--output", str(made / "logits"), "--logits"]
+    assert main(words) == 0
+    assert "train: 24 logits of [4]" in capfd.readouterr().out
+    spec = RunSpec.of(load_config(str(config), [f"features={made / 'logits'}"]))
+    model = build_model(spec.model)
+    load_weights(model, weights, strict=True)
+    model.eval()
+    split = make_split(spec, "train", "NTCHW", Distribution())
+    stored = StoredFeatures(made / "logits/train")
+    for requests, batch in zip(split.loader.batch_sampler.batches(0), split.loader.epoch(0)):
+        rows = [first_row(split.dataset, 1, request.index, request) for request in requests]
+        expected = model(split.preprocess(batch.clips)).numpy()
+        np.testing.assert_allclose(stored.features[np.array(rows)], expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(FeatureError, match="logits of a whole network, and a head trains on features"):
+        with_features(spec, "train", split)
+    assert main([*words[:3], *words[5:]]) == 2
+    assert "logits need the weights of the whole network; give -w FILE" in capfd.readouterr().err
+
+
+def files_of(folder):
+    paths = [path for part in ("train", "valid") for path in sorted((folder / part).glob("*.[nj]*"))]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 @pytest.mark.parametrize("killed_at", [0, 1, 7, 13])
@@ -188,7 +304,7 @@ def test_a_cluster_and_shares_compute_the_same_files(made, monkeypatch, tmp_path
     shared = [*words, "--output", str(made / "shared")]
     assert main([*shared, "--shard", "1/2"]) == 0
     assert main([*shared, "--merge"]) == 2
-    assert "--merge: 3 of 6 blocks of" in capfd.readouterr().out
+    assert "--merge: 3 of 6 blocks of" in capfd.readouterr().err
     assert main([*shared, "--shard=0/2"]) == 0
     assert main([*shared, "--merge"]) == 0
     assert files_of(made / "shared") == files_of(made / "features")
@@ -275,7 +391,7 @@ def test_features_of_other_weights_are_refused(made, tmp_path, capfd):
     paddle.save(
         {name: paddle.to_tensor(value) for name, value in weights.items()}, str(tmp_path / "other.pdparams")
     )
-    with pytest.raises(FeatureError, match="stale: they were computed with other weights of the backbone"):
+    with pytest.raises(FeatureError, match="stale: they were computed with other weights"):
         compute(made, "features", f"weights={tmp_path / 'other.pdparams'}", views=2)
     options = overriding(f"features={made / 'features'}", f"output_dir={tmp_path / 'out'}")
     assert main(["-c", str(made / "tiny.yaml"), *options, "-w", str(tmp_path / "other.pdparams")]) == 2
@@ -284,10 +400,10 @@ def test_features_of_other_weights_are_refused(made, tmp_path, capfd):
 
 def test_altered_and_missing_features_are_refused(made, tmp_path):
     shutil.copytree(made / "features/valid", tmp_path / "valid")
-    with open(tmp_path / "valid/features.npy", "r+b") as file:
+    with open(tmp_path / "valid/features-00000.npy", "r+b") as file:
         file.seek(200)
         file.write(b"x")
-    with pytest.raises(FeatureError, match=r"features.npy: is altered; remove the folder"):
+    with pytest.raises(FeatureError, match=r"features-00000.npy: is altered; remove the folder"):
         StoredFeatures(tmp_path / "valid")
     (tmp_path / "valid/index.json").write_text('{"format": 1, "failed": {}}')
     with pytest.raises(FeatureError, match=r"index.json: it is no index of features"):
