@@ -10,6 +10,7 @@ from paddle import nn
 
 from paddlevideo_fast.assembly.classes import balance, class_names
 from paddlevideo_fast.assembly.data import Split, make_split
+from paddlevideo_fast.assembly.distillation import Distillation, make_distillation
 from paddlevideo_fast.assembly.features import head_only, with_features
 from paddlevideo_fast.assembly.plan import RunPlan, batch_shapes
 from paddlevideo_fast.config import RunSpec, build
@@ -38,6 +39,7 @@ class TrainingSetup:
     Attributes:
         classes: a line on the records of each class; see `assembly.classes`.
         lora: a line on what trains with LoRA, and what that saves; empty without it.
+        distillation: gives the loss in place of the model.
     """
 
     plan: RunPlan
@@ -49,6 +51,7 @@ class TrainingSetup:
     freezing: Freezing | None = None
     classes: str = ""
     lora: str = ""
+    distillation: Distillation | None = None
 
     @property
     def spec(self) -> RunSpec:
@@ -86,11 +89,13 @@ class TrainingSetup:
         data_identity: dict[str, Any] | None = None,
     ) -> Trainer:
         """A trainer over the loaders of `make_loader`, for the plan's phases unless others are given."""
+        preprocess, taught = self.split.preprocess, self.distillation
         return Trainer(
             model=self.model,
             optimizer=self.optimizer,
             make_loader=make_loader,
-            preprocess=self.split.preprocess,
+            preprocess=preprocess if taught is None else taught.observing(preprocess),
+            objective=taught,
             phases=phases or self.plan.phases,
             callbacks=callbacks,
             precision=self.plan.precision,
@@ -100,7 +105,7 @@ class TrainingSetup:
             accumulate_steps=self.accumulate_steps,
             max_iters=self.spec.run.max_iters,
             on_incidents=self.split.bad_samples.add,
-            data_identity=data_identity or {},
+            data_identity={**(data_identity or {}), **(taught.identity if taught else {})},
         )
 
 
@@ -142,7 +147,8 @@ def training_setup(
         split = with_features(spec, "train", split)
     model = with_static_graph(spec, model)
     curve = scaled(spec, curve, distribution.world_size)
-    return TrainingSetup(plan, model, optimizer, curve, split, distribution, freezing, classes, lora)
+    taught = make_distillation(spec, plan.teacher, model, split, plan.precision)
+    return TrainingSetup(plan, model, optimizer, curve, split, distribution, freezing, classes, lora, taught)
 
 
 def with_static_graph(spec: RunSpec, model: Any) -> Any:

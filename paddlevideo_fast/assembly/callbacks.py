@@ -46,7 +46,9 @@ from paddlevideo_fast.registry import CALLBACKS, TRACKERS, Registry
 from paddlevideo_fast.report import Naming, ReportedRun
 from paddlevideo_fast.report.results import Reporting
 
-_COMPARED = ("MODEL", "OPTIMIZER", "MIX", "FINETUNE", "LORA", "EMA", "MULTIGRID", "DISTRIBUTED")
+_COMPARED = (
+    *("MODEL", "OPTIMIZER", "MIX", "FINETUNE", "LORA", "DISTILLATION", "EMA", "MULTIGRID", "DISTRIBUTED"),
+)
 
 
 def callbacks_of(

@@ -6,19 +6,20 @@ effect, or what may be meant and is more often a slip: validation at 112 pixels,
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
 
 from paddlevideo_fast.assembly.data import Pipelines
+from paddlevideo_fast.assembly.teacher import TeacherPlan, distillation_problems
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.engine.callbacks import ProfilerOptions
 from paddlevideo_fast.engine.callbacks.evaluation import Selection
-from paddlevideo_fast.loader import ClipRequest, TransformError
+from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.metrics import VideoMetric
@@ -55,6 +56,7 @@ def check_training(
     phases: Sequence[Phase],
     curve: LearningRate,
     metric: VideoMetric | None,
+    teacher: TeacherPlan | None = None,
 ) -> None:
     """Checks a training.
 
@@ -65,6 +67,7 @@ def check_training(
         phases: of the run.
         curve: the configured learning rate.
         metric: of the validation; None where the run does not validate.
+        teacher: of DISTILLATION.
 
     Raises:
         ConfigError: with all that cannot be meant.
@@ -78,6 +81,7 @@ def check_training(
             _of_features(spec),
             _of_lora(spec),
             _of_multigrid(spec, phases),
+            starmap(Problem, distillation_problems(spec, teacher, pipelines)),
         ),
     )
 
@@ -162,8 +166,8 @@ def _of_sections(
     """Compares what is done to the clips of `names` with the network, and the epochs with the rate."""
     names = [name for name in names if name in spec.splits]
     for name in names:
-        yield from _frames(spec, name, pipelines[name].sample.num_frames)
-        yield from _patches(spec, name, _crop_size(pipelines, name))
+        yield from _frames(spec, name, _num_frames(spec, pipelines, name))
+        yield from _patches(spec, name, _crop_size(spec, pipelines, name))
         yield from _pathways(spec, name)
         yield from _clips_per_video(spec, name)
     yield from _metric_of_other_labels(spec, names)
@@ -334,18 +338,24 @@ def _sizes(spec: RunSpec, names: Sequence[SplitName], pipelines: Pipelines) -> P
     pairs: tuple[tuple[SplitName, SplitName], ...] = (("train", "valid"), ("valid", "test"))
     for before, after in pairs:
         if before in names or after in names:
-            sizes = [_crop_size(pipelines, name) if name in spec.splits else 0 for name in (before, after)]
+            sizes = [
+                _crop_size(spec, pipelines, name) if name in spec.splits else 0 for name in (before, after)
+            ]
             if all(sizes) and not sizes[0] <= sizes[1] <= sizes[0] * _USUAL_GROWTH:
                 text = f"makes clips of {sizes[1]} pixels, and PIPELINE.{before} of {sizes[0]}{_IS_MEANT}"
                 yield Problem(f"PIPELINE.{after}.transform", text, is_error=False)
 
 
-def _crop_size(pipelines: Pipelines, name: SplitName) -> int:
-    """Side of the clips of a part, in pixels; 0 where no transform sets a size."""
-    try:
-        return pipelines[name].crop_size
-    except TransformError:
-        return 0
+def _num_frames(spec: RunSpec, pipelines: Pipelines, name: SplitName) -> int:
+    """Frames of the clips that the network takes of a part."""
+    own = spec.distillation.student_num_frames if spec.distillation and name == "train" else None
+    return own or pipelines[name].sample.num_frames
+
+
+def _crop_size(spec: RunSpec, pipelines: Pipelines, name: SplitName) -> int:
+    """Side of the clips that the network takes of a part, in pixels; 0 where no transform sets a size."""
+    own = spec.distillation.student_crop_size if spec.distillation and name == "train" else None
+    return own or pipelines.crop_size(name)
 
 
 def _unfreezing(spec: RunSpec) -> Problems:

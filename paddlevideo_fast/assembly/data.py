@@ -18,6 +18,7 @@ from paddlevideo_fast.io.stores import RetryPolicy, use_retry_policy
 from paddlevideo_fast.io.urls import bare_url, is_url, join
 from paddlevideo_fast.loader import (
     BadSamples,
+    TransformError,
     VideoRecord,
     WorkerOptions,
     build_dataset,
@@ -35,6 +36,7 @@ from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Preprocess, activation_of, classes_of
 from paddlevideo_fast.modeling.preprocess import Layout
+from paddlevideo_fast.modeling.soft_labels import ShapedPreprocess
 
 _NUM_LOOKED_AT = 1000  # records
 _OF_CACHE = ("cache_gb", "block_kb", "prefetch")
@@ -53,6 +55,13 @@ class Pipelines(dict[SplitName, Pipeline]):
 
     def __missing__(self, name: SplitName) -> Pipeline:
         return self.setdefault(name, build_pipeline(self._splits[name].pipeline))
+
+    def crop_size(self, name: SplitName) -> int:
+        """Side of the clips of a part, in pixels; 0 where no transform sets a size."""
+        try:
+            return self[name].crop_size
+        except TransformError:
+            return 0
 
 
 @dataclass
@@ -112,7 +121,12 @@ def make_split(
     loader = make_loader(spec, name, dataset, distribution, drop_last)
     listed = folder / "bad_samples.txt" if folder and distribution.is_main else None
     bad = BadSamples(listed, total=len(dataset), max_share=spec.data.max_bad_share)
-    return Split(dataset, loader, Preprocess(*dataset.pipeline.normalization, layout), bad)
+    preprocess = Preprocess(*dataset.pipeline.normalization, layout)
+    own = spec.distillation if training else None  # the clips of a batch may be a teacher's
+    if own and (own.student_num_frames or own.student_crop_size):
+        shaped = ShapedPreprocess(preprocess, own.student_num_frames, own.student_crop_size)
+        return Split(dataset, loader, shaped, bad)
+    return Split(dataset, loader, preprocess, bad)
 
 
 def use_storage(spec: RunSpec) -> None:

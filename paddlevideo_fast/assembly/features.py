@@ -99,7 +99,11 @@ def check_backbone(model: HeadOnly, split: Split) -> None:
 
 def _folder_of(spec: RunSpec) -> Path:
     """Where the features of a run are on this machine; those at a URL are fetched."""
-    text = spec.run.features or ""
+    return local_folder(spec.run.features or "")
+
+
+def local_folder(text: str) -> Path:
+    """A folder of features on this machine; what is at a URL is fetched."""
     if not is_url(text):
         return Path(text)
     mirror = Mirror(text)
@@ -130,6 +134,16 @@ def recipe_of_features(
         **({"seed": spec.run.seed} if name == "train" else {}),
     }
     return json.loads(json.dumps(recipe, default=str))
+
+
+def require_same_list(stored: StoredFeatures, spec: RunSpec, split: Split) -> None:
+    """Checks that stored rows are of the records of a part of the data.
+
+    Raises:
+        FeatureError: the list has other videos or labels than when the rows were computed.
+    """
+    now = data_identity(spec, split)["list_crc32"]
+    require_same(stored.folder, split.dataset, {_LIST: stored.index.recipe.get(_LIST)}, {_LIST: now})
 
 
 def _without(section: Any, names: tuple[str, ...]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import paddle
 
 from paddlevideo_fast.assembly.checks import check_training
 from paddlevideo_fast.assembly.data import Pipelines
+from paddlevideo_fast.assembly.teacher import TeacherPlan, plan_teacher
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.settings import MultigridSettings, SplitName
 from paddlevideo_fast.config.spec import placed
@@ -31,6 +32,7 @@ class RunPlan:
         curve: the learning-rate schedule, not yet scaled.
         metric: of the validation; None where the run does not validate.
         precision: of the training steps.
+        teacher: of DISTILLATION; None where there is none, or has stored its logits.
     """
 
     spec: RunSpec
@@ -39,6 +41,7 @@ class RunPlan:
     curve: LearningRate
     metric: VideoMetric | None
     precision: Precision
+    teacher: TeacherPlan | None = None
 
 
 @placed
@@ -54,8 +57,9 @@ def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:
     phases, planned = plan_phases(spec, curve, pipelines, world_size)
     metric = make_metric(spec) if spec.run.validate else None
     names: list[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]
-    check_training(spec, names, pipelines, phases, curve, metric)
-    return RunPlan(spec, pipelines, phases, planned, metric, make_precision(spec))
+    teacher = plan_teacher(spec)
+    check_training(spec, names, pipelines, phases, curve, metric, teacher)
+    return RunPlan(spec, pipelines, phases, planned, metric, make_precision(spec), teacher)
 
 
 def make_metric(spec: RunSpec) -> VideoMetric:

@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddlevideo_fast.command_line import PROGRAM, CommandParser
-from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.config.spec import RunSpec
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import (
     EXIT_INTERRUPTED,
@@ -116,27 +114,22 @@ def find_weights(given: str | None, cfg: Config | None = None, named: str | None
     Raises:
         WeightError: there are none; the message says what to type.
     """
-    from paddlevideo_fast.engine.output import newest_run, weights_of_run
+    from paddlevideo_fast.engine.output import weights_of_config, weights_of_run
 
-    def told(folder: Any) -> str:
-        file = str(weights_of_run(folder))
-        get_logger(__name__).info("weights: %s", file)
-        return file
-
-    if given is not None:
-        is_folder = not given.endswith(".pdparams") and as_path(given).is_dir()
-        return told(given) if is_folder else given
-    assert cfg is not None
-    base, path = RunSpec.of(cfg).run.output_dir, Path(cfg.path or "")
-    run = base if cfg.get("output_dir") else newest_run(base)
-    for folder in (path.parent if path.name == CONFIG_FILE else None, run):
-        if folder is not None:
-            with contextlib.suppress(WeightError):
-                return told(folder)
-    config = shlex.quote(named or str(path))
-    raise WeightError(
-        f"'{base}' holds no weights: train with  {PROGRAM} train {config}  or give weights with -w FILE"
-    )
+    if given is not None and (given.endswith(".pdparams") or not as_path(given).is_dir()):
+        return given
+    try:
+        file = str(
+            weights_of_config(cfg) if given is None and cfg is not None else weights_of_run(given or "")
+        )
+    except WeightError as error:
+        if given is not None or cfg is None:
+            raise
+        config = shlex.quote(named or cfg.path or "")
+        text = f"{error}: train with  {PROGRAM} train {config}  or give weights with -w FILE"
+        raise WeightError(text) from None
+    get_logger(__name__).info("weights: %s", file)
+    return file
 
 
 def rank() -> int:

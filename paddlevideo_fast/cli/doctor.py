@@ -2,8 +2,11 @@
 
 --device_check compares a GPU with the CPU instead.
 
+With --find it proposes a learning rate or a batch size instead.
+
 Examples:
     paddlevideo-fast doctor my_set -o DATASET.num_workers=2
+    paddlevideo-fast doctor my_set --find lr
     paddlevideo-fast doctor --device_check
 """
 
@@ -32,10 +35,18 @@ def build_parser() -> argparse.ArgumentParser:
         help="compare the GPU with the CPU in a minute, without a config; writes device_check.json",
     )
     parser.add_argument(
-        "--steps", type=count(2), default=20, help="steps to time, fewer if they are slow (default 20)"
+        "--find",
+        choices=("lr", "batch"),
+        help="propose a learning rate by a range test, or the largest batch that fits into memory; "
+        "nothing is written",
     )
     parser.add_argument(
-        "--output", type=Path, default=Path("output/doctor"), help="folder of doctor.json and doctor.png"
+        "--steps",
+        type=count(2),
+        help="steps to time, fewer where they are slow (default 20); of --find lr, all of them (default 100)",
+    )
+    parser.add_argument(
+        "--output", type=Path, help="folder of doctor.json and doctor.png (default output/doctor)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser
@@ -46,6 +57,14 @@ def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error("CONFIG is missing: give one, or --device_check")
     if args.device_check and (args.config or args.override):
         parser.error("--device_check: takes no config; leave out CONFIG and -o")
+    if args.find and args.device_check:
+        parser.error("--find: measures a config, and --device_check none; leave one of the two out")
+    if args.find and args.output:
+        parser.error("--find: writes nothing; leave --output out")
+    if args.find == "batch" and args.steps:
+        parser.error("--find batch: tries each batch for two steps; leave --steps out")
+    if not args.find:
+        args.output = args.output or Path("output/doctor")
 
 
 def _check_device(args: argparse.Namespace) -> int:
@@ -68,7 +87,13 @@ def run(args: argparse.Namespace) -> int:
     cfg = load_for_run(args)
     from paddlevideo_fast import doctor
 
-    result = doctor.examine(cfg, args.steps, progress)
+    if args.find == "lr":
+        show_result(doctor.find_rate(cfg, args.steps or 100, progress), args, doctor.rate_report, "")
+        return 0
+    if args.find == "batch":
+        show_result(doctor.find_batch_size(cfg, progress), args, doctor.batch_report, "")
+        return 0
+    result = doctor.examine(cfg, args.steps or 20, progress)
     show_result(result, args, doctor.report, "doctor", doctor.draw)
     progress(f"written to {args.output}")
     return 0

@@ -65,6 +65,7 @@ class RunSpec:
         trackers: items of the list TRACKERS, with or without VisualDL as `use_visualdl` says.
         finetune: the parts of the network that keep their weights.
         lora: the small matrices that train in their place.
+        distillation: the teacher whose scores the network learns.
         ema: the moving average of the weights.
         selection: which validation is the best, and when training stops early.
         precise_bn: batch-norm statistics of the training data as a whole.
@@ -87,6 +88,7 @@ class RunSpec:
     trackers: Sequence[NamedItem]
     finetune: settings.FinetuneSettings | None
     lora: settings.LoraSettings | None
+    distillation: settings.DistillationSettings | None
     ema: settings.EmaSettings | None
     selection: settings.SelectionSettings
     precise_bn: settings.PreciseBNSettings | None

@@ -212,7 +212,7 @@ def time_steps(
         PaddleVideoFastError: as training does.
     """
     timer = _StepTimer(num_steps, num_warmup, budget_sec)
-    trainer = _trainer(parts, loader, timer)
+    trainer = trial_trainer(parts, loader, timer)
     if precision is not None:
         trainer.precision = precision
     with contextlib.suppress(_Enough):
@@ -274,16 +274,18 @@ def step_sec_with(cfg: Config, steps: int, variables: Mapping[str, str | None]) 
         path = Path(folder) / "config.yaml"
         cfg.save(path)
         words = [sys.executable, "-c", _RATE_OF_A_PROCESS, str(path), str(steps)]
-        changed = {**os.environ, **variables}
-        environment = {name: value for name, value in changed.items() if value is not None}
-        environment["PYTHONPATH"] = os.pathsep.join(
-            filter(None, sys.path)
-        )  # of a clone that is not installed
+        environment = child_environment(variables)
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         last_line = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
         raise PaddleVideoFastError(f"training in a process of its own fails: {last_line}")
     return float(done.stdout.splitlines()[-1])
+
+
+def child_environment(variables: Mapping[str, str | None]) -> dict[str, str]:
+    """The environment of a process that imports this package, with other `variables`; None: not set there."""
+    changed = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return {name: value for name, value in changed.items() if value is not None}
 
 
 def _clip_shape(loader: ClipLoader) -> Sequence[int]:
@@ -298,13 +300,15 @@ def _clip_shape(loader: ClipLoader) -> Sequence[int]:
 def time_training_stages(parts: TrainingSetup, loader: SyntheticLoader, num_steps: int) -> dict[str, float]:
     """Seconds of a training step by stage (`STAGES`); on a GPU a stage ends when the device is done."""
     timer = _StepTimer(num_steps, 1, budget_sec=10.0)
-    trainer = _trainer(parts, loader, timer)
+    trainer = trial_trainer(parts, loader, timer)
     with Stopwatch() as watch:
         watch.wrap(trainer, "preprocess", "normalise")
         if trainer.mix is not None:
             watch.wrap(trainer, "mix", "mix")
         watch.wrap(trainer.model, "forward", "forward")
-        watch.wrap(trainer.model, "loss", "forward")
+        watch.wrap(trainer.model if trainer.objective is None else trainer.objective, "loss", "forward")
+        if hasattr(trainer.objective, "logits_of"):  # of a teacher, inside of what normalises the clips
+            watch.wrap(trainer.objective, "logits_of", "forward")
         watch.wrap(trainer.precision, "backward", "backward")
         watch.wrap(trainer.precision, "optimizer_step", "optimizer")
         timer.on_start = watch.seconds.clear
@@ -370,8 +374,9 @@ class _StepTimer(Callback):
         return StepTimes(self.done, self.num_clips, total_sec, self.wait_sec, cpu_sec, median_sec)
 
 
-def _trainer(parts: TrainingSetup, loader: BatchLoader, timer: _StepTimer) -> Trainer:
+def trial_trainer(parts: TrainingSetup, loader: BatchLoader, callback: Callback) -> Trainer:
+    """A trainer without end, at learning rate 0, whose one callback ends it by an exception."""
     parts.optimizer.set_lr(0.0)
-    trainer = parts.trainer(lambda phase: loader, [timer], plain_phases(_NO_END))
+    trainer = parts.trainer(lambda phase: loader, [callback], plain_phases(_NO_END))
     trainer.max_iters = None
     return trainer

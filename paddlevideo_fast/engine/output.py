@@ -17,6 +17,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from paddlevideo_fast.config import Config, RunSpec
+from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.engine.checkpoint import (
     ENDINGS,
     Buffers,
@@ -444,6 +446,21 @@ def weights_of_run(folder: str | Path) -> Path:
     if not checkpoints:
         raise WeightError(f"{folder}: holds neither best weights nor a checkpoint of a run")
     return as_path(f"{checkpoints[-1][-1]}.pdparams")
+
+
+def weights_of_config(cfg: Config) -> Path:
+    """The weights of the run that saved a config, else of the newest run that was started with it.
+
+    Raises:
+        WeightError: there are none.
+    """
+    base, path = RunSpec.of(cfg).run.output_dir, Path(cfg.path or "")
+    run = base if cfg.get("output_dir") else newest_run(base)
+    for folder in (path.parent if path.name == CONFIG_FILE else None, run):
+        if folder is not None:
+            with contextlib.suppress(WeightError):
+                return weights_of_run(folder)
+    raise WeightError(f"'{base}' holds no weights")
 
 
 def _saved(folder: Any) -> list[Any]:

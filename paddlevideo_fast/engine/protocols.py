@@ -53,6 +53,13 @@ class VideoModel(Protocol):
     def named_sublayers(self) -> Iterable[tuple[str, paddle.nn.Layer]]: ...
 
 
+class Objective(Protocol):
+    """Gives the loss of a training step in place of the model; it may have the method `key_clips`, too."""
+
+    def loss(self, logits: Logits, labels: Any) -> paddle.Tensor:
+        """The scalar loss of what the model gave, and of labels, as `VideoModel.loss` takes them."""
+
+
 class BatchLoader(Protocol):
     """Gives the batches of each epoch."""
 

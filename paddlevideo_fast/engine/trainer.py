@@ -17,7 +17,7 @@ from paddlevideo_fast.engine.guard import Hooked, call_hook
 from paddlevideo_fast.engine.interrupt import InterruptGuard, TrainingInterrupted
 from paddlevideo_fast.engine.precision import Precision
 from paddlevideo_fast.engine.prefetch import device_inputs, to_device
-from paddlevideo_fast.engine.protocols import BatchLoader, Mix, Preprocess, VideoModel
+from paddlevideo_fast.engine.protocols import BatchLoader, Mix, Objective, Preprocess, VideoModel
 from paddlevideo_fast.engine.state import StepRecord, StepWindow, TrainerState
 from paddlevideo_fast.engine.step_sync import StepSync
 from paddlevideo_fast.errors import BadSampleShareError, UnsavedError
@@ -104,6 +104,7 @@ class Trainer:
         preprocess: uint8 clips [N, T, H, W, C] to the model's float32 input, on the device.
         phases: one for ordinary training.
         callbacks: in the order in which their hooks run.
+        objective: gives the loss; None: the model does. See `Objective`.
         mix: mixes the clips and labels of a batch, such as `modeling.Mixup`.
         precision: casts and loss scaling.
         distribution: the other processes of the run; each has its share of every step's clips.
@@ -134,6 +135,7 @@ class Trainer:
     preprocess: Preprocess
     phases: Sequence[Phase]
     callbacks: Sequence[Callback] = ()
+    objective: Objective | None = None
     mix: Mix | None = None
     precision: Precision = field(default_factory=Precision)
     distribution: Distribution = field(default_factory=Distribution)
@@ -337,20 +339,21 @@ class Trainer:
         if not taken:
             return  # nothing decoded, substitutes included
         losses, logits_list = [], []
+        objective: Any = self.model if self.objective is None else self.objective
         for micro, (batch, weight) in enumerate(taken):
             shown = batch if len(batch) else cast(Batch, self._stand_in)
             clips, labels = device_inputs(shown)
             clips = self.preprocess(clips)
-            if hasattr(self.model, "key_clips"):
+            if hasattr(objective, "key_clips"):
                 drawn = zip(shown.ids.tolist(), shown.views.tolist())
-                self.model.key_clips([(self.seed, self.state.epoch, *each) for each in drawn])
+                objective.key_clips([(self.seed, self.state.epoch, *each) for each in drawn])
             if self.mix is not None:
                 rng = np.random.default_rng((self.seed, self.state.step, micro, self.distribution.rank))
                 clips, labels = self.mix(clips, labels, rng)
             no_trace = contextlib.nullcontext() if len(batch) else without_clips(self.model)
             with self.distribution.accumulating(self._step_model, micro == len(taken) - 1), no_trace:
                 outputs = self.precision.forward(self._step_model, clips)
-                loss = self.model.loss(outputs, labels)
+                loss = objective.loss(outputs, labels)
                 if isinstance(weight, paddle.Tensor):
                     loss = loss * weight.astype(loss.dtype)
                 elif weight != 1:

@@ -89,11 +89,13 @@ class MixedLabels:
     Attributes:
         a, b: int64 tensors [N], or float32 [N, num_classes] where a clip has any number of classes.
         lam: one number in [0, 1] for the batch.
+        order: int64 [N], the clip of the batch that each `b` belongs to; None where the mix does not say.
     """
 
     a: paddle.Tensor
     b: paddle.Tensor
     lam: float
+    order: paddle.Tensor | None = None
 
     def blended(self) -> paddle.Tensor:
         """The targets `lam` · a + (1 - `lam`) · b of clips with any number of classes."""
@@ -135,7 +137,7 @@ class Mixup:
         lam = float(rng.beta(self.alpha, self.alpha))
         order = upload(rng.permutation(clips.shape[0]).astype("int64"))
         others = paddle.index_select(clips, order)
-        return clips * lam + others * (1 - lam), MixedLabels(labels, paddle.index_select(labels, order), lam)
+        return clips * lam + others * (1 - lam), _mixed(labels, lam, order)
 
 
 @MIXES.register()
@@ -188,7 +190,7 @@ class Cutmix:
         order = upload(rng.permutation(clips.shape[0]).astype("int64"))
         mixed = paddle.where(upload(box.reshape(shape)), paddle.index_select(clips, order), clips)
         lam = 1 - (bottom - top) * (right - left) / (height * width)
-        return mixed, MixedLabels(labels, paddle.index_select(labels, order), lam)
+        return mixed, _mixed(labels, lam, order)
 
 
 @MIXES.register()
@@ -229,6 +231,10 @@ class VideoMix:
             return clips, labels
         mix = self.cutmix if rng.random() < self.cutmix_prob else self.mixup
         return mix(clips, labels, rng)
+
+
+def _mixed(labels: paddle.Tensor, lam: float, order: paddle.Tensor) -> MixedLabels:
+    return MixedLabels(labels, paddle.index_select(labels, order), lam, order)
 
 
 def _positive(key: str, value: float) -> float:

@@ -60,7 +60,7 @@ def test_zsh_gets_the_same_commands(capsys):
     assert text.startswith("#compdef paddlevideo-fast")
     for name in COMMANDS:
         assert f"\n    {name}:'{COMMANDS[name].text}'\n" in text
-    assert "configs:built-in config:(mvit_motion" in text
+    assert "configs:built-in config:(distill_motion" in text
 
 
 def test_without_the_package_one_message(monkeypatch, capsys):

@@ -71,13 +71,20 @@ def test_every_config_fits_together(path, warnings, logged):
     logged.clear()
     check_evaluation(RunSpec.for_training(config), "train", "valid", "test")
     assert logged == []
-    samplers = [part.get("decode_sampler") or part["sample"] for part in config["PIPELINE"].values()]
+    samplers = {
+        name: part.get("decode_sampler") or part["sample"] for name, part in config["PIPELINE"].items()
+    }
+    own = (config.get("DISTILLATION") or {}).get("student_num_frames")
+    frames = {sampler.get("num_seg", sampler.get("num_frames")) for sampler in samplers.values()}
+    if own:  # training makes the clips of the teacher
+        valid, test = (samplers[name] for name in ("valid", "test"))
+        frames = {own, *(each.get("num_seg", each.get("num_frames")) for each in (valid, test))}
     named = [parts for item in config["MODEL"].get("models", []) for parts in item.values()]
     for network in named or [config["MODEL"]]:
         if "num_seg" in network["backbone"]:
-            assert {sampler["num_seg"] for sampler in samplers} == {network["backbone"]["num_seg"]}
+            assert frames == {network["backbone"]["num_seg"]}
     if config["MODEL"]["framework"] == "Recognizer3D":
-        assert len({(sampler["num_frames"], sampler.get("sampling_rate")) for sampler in samplers}) == 1
+        assert len({(each["num_frames"], each.get("sampling_rate")) for each in samplers.values()}) == 1
     if "recognition" in path.parts and not path.stem.startswith(_UNKNOWN_BATCH):
         accumulated = config.get("GRADIENT_ACCUMULATION", {}).get("global_batch_size")
         assert config["OPTIMIZER"].get("base_batch_size") or accumulated
