@@ -63,7 +63,7 @@ NOT_MEASURED = {
         "benchmarks": "800",
         "data_loading": "2 18 19.3 347",
         "faq": "12.3",
-        "fine_tuning": "2 3.2 8 9 64 770 2,048",
+        "fine_tuning": "2 3.2 8 9 64 347 770 2,048",
         "multigrid": "1.5 3.4 5",
         "prepared_packed": "4.8 10.8 11 36",
     },
