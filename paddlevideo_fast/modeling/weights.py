@@ -227,10 +227,11 @@ def _read_values(
     values.update(own)
     for name, (a, b) in pairs.items():
         shapes = [list(np.shape(each)) for each in (a, b)]
-        inputs, outputs = target[name].shape if name in target else (0, 0)
+        own_shape = list(target[name].shape) if name in target else []
         ranks = {*shapes[0][1:], *shapes[1][:1]}
-        if name not in values or len(ranks) != 1 or shapes != [[inputs, *ranks], [*ranks, outputs]]:
-            layer = f"its layer has {[inputs, outputs]}" if name in target else "it has no such layer"
+        fits = len(ranks) == 1 and shapes == [[*own_shape[:1], *ranks], [*ranks, *own_shape[1:]]]
+        if name not in values or not fits:
+            layer = f"its layer has {own_shape}" if own_shape else "it has no such layer"
             raise WeightError(
                 f"{report.path}: holds LoRA of another network: matrices {shapes[0]} and {shapes[1]} for "
                 f"{name}, and here {layer}; check MODEL.backbone against the file"
@@ -340,7 +341,10 @@ def restore_lora(model: nn.Layer, path: str | Path) -> None:
 def _record(record: Any, path: str | Path) -> tuple[float, LoraBase | None]:
     """The scale and the base that a file with LoRA names."""
     try:
-        return float(record["scale"]), record["base"] and LoraBase(**record["base"])
+        base = record["base"] and LoraBase(**record["base"])
+        if base and not (isinstance(base.path, str) and isinstance(base.sha256, str)):
+            raise TypeError("path and sha256 are texts")
+        return float(record["scale"]), base
     except (KeyError, TypeError, ValueError) as error:
         raise WeightError(f"{path}: its entry {RECORD} is damaged; take another checkpoint") from error
 

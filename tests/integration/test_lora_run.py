@@ -101,6 +101,16 @@ def test_a_run_begins_from_whole_weights_or_goes_on_with_matrices(made, run_main
     assert load_weights(model, second / "tiny_epoch_00001.pdparams", strict=True).base is not None
 
 
+def test_what_the_base_lacks_is_told_and_is_in_the_file(made, run_main, tmp_path):
+    lacking, name = tmp_path / "lacking.pdparams", "backbone.blocks.1.mlp.fc2.bias"
+    weights = read_weights(made / "base.pdparams")
+    paddle.save({key: value for key, value in weights.items() if key != name}, str(lacking))
+    base = overriding(f"MODEL.backbone.pretrained={lacking}", "epochs=1", "max_iters=1", "validate=false")
+    done = run_main(made / "lora.yaml", *base, *overriding(f"output_dir={tmp_path / 'out'}"))
+    assert f"LORA.train: the base lacks {name}: kept at first values" in done.stdout
+    assert name in read_weights(tmp_path / "out/tiny_epoch_00001.pdparams")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

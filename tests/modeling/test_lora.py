@@ -143,6 +143,17 @@ def test_a_file_of_another_backbone_is_refused(small, backbone, message):
 
 
 @pytest.mark.parametrize(
+    "base", [{"path": 1, "sha256": "", "size": 1, "part": "backbone"}, {"path": ""}, [1]]
+)
+def test_a_damaged_record_is_one_sentence(small, base):
+    content = read_weights(small)
+    content["LoRA@@"]["base"] = base
+    paddle.save(content, str(small))
+    with pytest.raises(WeightError, match=r"its entry LoRA@@ is damaged; take another checkpoint"):
+        load_weights(network(), small)
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         (
