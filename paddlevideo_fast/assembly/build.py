@@ -202,9 +202,7 @@ def _with_lora(spec: RunSpec, model: Any) -> str:
         first = [name for name in first if not name.startswith(owners)]
         if first:
             more = f" and {len(first) - 1} more" if len(first) > 1 else ""
-            text = (
-                f"the base lacks {first[0]}{more}: kept at first values, unless this key names them"
-            )
+            text = f"the base lacks {first[0]}{more}: kept at first values, unless this key names them"
             spec.warn("LORA.train", text)
     of_optimizer = getattr(OPTIMIZERS.get((spec.optimizer or {})["name"]), "states_per_parameter", None)
     kept = "gradients" if of_optimizer is None else "gradients and optimizer state"
