@@ -75,7 +75,7 @@ class RunSettings:
             export and prediction leave this key aside. null: train on videos.
         features_memory_gb: features in use at the same time, in GiB. A training set that is larger is read
             file by file, in a new random order in each epoch, and mixed in a window of as many clips as take
-            so much; see the page on fine-tuning.
+            so much; see the page on few videos.
         use_visualdl: write curves, clips and settings for VisualDL; without this key TRACKERS decides.
         report: write `report.html` at the end of training and of a test.
         imports: modules, and files relative to this config, that register components of your own. Those of

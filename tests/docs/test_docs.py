@@ -36,7 +36,7 @@ TWINS = [(ROOT / "README.md", ROOT / "README_cn.md")]
 TWINS += [(DOCS / "en" / name, DOCS / "zh-CN" / name) for name in NAMES]
 # In the order a reader takes, so that what one command writes is there for the next.
 _NAMES = "install quick_start public_datasets prepared_packed custom_dataset faq labels performance multigrid"
-_NAMES += " model_zoo evaluation fine_tuning inference command_line extending augmentation"
+_NAMES += " model_zoo evaluation fine_tuning few_videos inference command_line extending augmentation"
 RUN_PAGES = ["README.md", *(f"docs/en/{name}.md" for name in _NAMES.split())]
 SETS = ("k400", "ucf101", "ssv2")
 
