@@ -45,13 +45,19 @@ def validated(run, data, split="valid"):
     return [record.path for record in dataset.records], np.array(logits)
 
 
+@pytest.fixture
+def files(exported, network, options):
+    """The exports of a network, which several tests share."""
+    return exported(network, options)
+
+
 @pytest.mark.smoke
 @pytest.mark.parametrize("network", ["tsm", "slowfast"])
 @pytest.mark.parametrize("options", [FLOAT32, UINT8], ids=lambda options: options.input_dtype)
 @pytest.mark.parametrize("form", ["program", pytest.param("onnx", marks=needs_onnx)])
-def test_prediction_is_validation(trained, exported, motion_videos, network, options, form):
+def test_prediction_is_validation(trained, files, motion_videos, network, form):
     paths, expected = validated(trained(network), motion_videos)
-    predictor = Predictor(getattr(exported(network, options), form))
+    predictor = Predictor(getattr(files, form))
     predictions = list(predictor.predict(paths, batch_size=3))
     assert [prediction.path for prediction in predictions] == paths
     logits = np.array([prediction.logits for prediction in predictions])
