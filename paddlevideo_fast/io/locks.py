@@ -21,6 +21,7 @@ import os
 import random
 import shlex
 import socket
+import stat
 import sys
 import time
 import uuid
@@ -171,10 +172,13 @@ def _lock(path: Path, place: Path, what: str, given_by: str) -> tuple[int, str]:
     """Locks a file; returns its handle and the key in it; see `only_writer`."""
     deadline = time.monotonic() + _PATIENCE_SEC
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)  # the holder may just have removed it
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except FileNotFoundError:
+        except (FileNotFoundError, FileExistsError):
+            # a holder has just removed the folder, unless something else has its name or it cannot be made
+            if _is_no_folder(path.parent) or time.monotonic() > deadline:
+                raise
             continue
         holder = _read(handle)
         is_held = _is_held(handle)
@@ -190,6 +194,13 @@ def _lock(path: Path, place: Path, what: str, given_by: str) -> tuple[int, str]:
             raise OutputInUseError(f"{what}: {who}; wait for its end, or choose another {given_by}")
         # not held: another process has just removed the file
         time.sleep(random.uniform(0.02, 0.08) if is_held else 0)
+
+
+def _is_no_folder(path: Path) -> bool:
+    """Whether something that is no folder has this name."""
+    with contextlib.suppress(OSError):
+        return not stat.S_ISDIR(os.lstat(path).st_mode)
+    return False
 
 
 def _is_held(handle: int) -> bool:

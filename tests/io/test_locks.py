@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -143,6 +144,20 @@ def test_of_many_that_start_together_one_writes_at_a_time(tmp_path, monkeypatch)
         thread.join()
     assert sorted(seen) == [[0], [1], [2], [3]]
     assert not out.exists() or os.listdir(out) == []
+
+
+@pytest.mark.parametrize("error", [FileExistsError, FileNotFoundError])
+def test_a_folder_that_its_holder_removes_meanwhile(error, tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "_PATIENCE_SEC", 60.0)
+    mkdir = Path.mkdir
+
+    def too_late(folder, *args, **kwargs):  # as Python says it where the folder goes while it is made
+        monkeypatch.setattr(Path, "mkdir", mkdir)
+        raise error(str(folder))
+
+    monkeypatch.setattr(Path, "mkdir", too_late)
+    with only_writer(tmp_path / "out"):
+        assert os.listdir(tmp_path / "out") == [LOCK]
 
 
 def test_what_is_left(tmp_path):
