@@ -210,7 +210,7 @@ def checksum_of_source(cfg: Config, weights: str | Path) -> int | None:
         cfg["MODEL"],
         cfg.get("PIPELINE"),
         [views_of(data.get(split) or {}) for split in ("valid", "test")],
-        names.read_text(encoding="utf-8") if names.is_file() else data.get("class_names"),
+        names.read_text("utf-8", "surrogateescape") if names.is_file() else data.get("class_names"),
     ]
     return zlib.crc32(json.dumps(decisive, default=str).encode(), checksum_of(Path(weights)))
 
