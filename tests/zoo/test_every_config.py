@@ -149,6 +149,10 @@ def test_it_trains_two_steps_and_validates(path, files, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "BackgroundStore", ReadOnlyStore)  # as a rank that writes no weights
     monkeypatch.setattr(run, "plan_run", first_epoch)
     config = small(path, files, tmp_path)
+    if "DISTILLATION" in config:
+        teacher = load_config(config["DISTILLATION"]["teacher"])
+        config["DISTILLATION"]["teacher_weights"] = weights = str(files.root / "teacher.pdparams")
+        paddle.save(build_model(teacher["MODEL"], load_pretrained=False).state_dict(), weights)
     if "LORA" in config:  # it needs weights to start from
         base = str(files.root / "base.pdparams")
         paddle.save(build_model(config["MODEL"]).state_dict(), base)
