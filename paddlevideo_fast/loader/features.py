@@ -21,7 +21,6 @@ import json
 import math
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,6 +30,7 @@ import numpy as np
 
 from paddlevideo_fast.errors import FeatureError
 from paddlevideo_fast.io.files import atomic_write, atomic_write_text, fingerprint, read_text
+from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.loader.batches import ClipBatchSampler, ShuffleWindow
 from paddlevideo_fast.loader.collate import Batch
 from paddlevideo_fast.loader.dataset import ClipDataset
@@ -58,7 +58,7 @@ class FeatureIndex:
 
     Attributes:
         recipe: JSON values that decide what the features are; see `assembly.features`. `KIND` is "features",
-            which a head trains on, or "logits" of the whole network; `DTYPE` is that of a value.
+            which a head trains on, or "logits" of the whole network. `DTYPE` is the type of a value.
         num_rows: rows of all copies.
         num_copies: differently augmented copies of each clip.
         num_done: rows that are there, from the first on.
@@ -276,7 +276,7 @@ class Shards:
         self._folder = folder
         self._index = index
         self._compared: set[int] = set()
-        self._open: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._open: LRUCache[np.ndarray] = LRUCache(_MAX_OPEN)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -297,17 +297,16 @@ class Shards:
 
     def open(self, number: int) -> np.ndarray:
         """The mapped array of a file."""
-        if number not in self._open:
+        array = self._open.get(number)
+        if array is None:
             name = shard_name(number)
             if number not in self._compared:
                 _compare(self._folder, name, self._index.files.get(name))
                 self._compared.add(number)
             with _telling(self._folder):
-                self._open[number] = np.load(self._folder / name, mmap_mode="r")
-            if len(self._open) > _MAX_OPEN:
-                self._open.popitem(last=False)
-        self._open.move_to_end(number)
-        return self._open[number]
+                array = np.load(self._folder / name, mmap_mode="r")
+            self._open.put(number, array)
+        return array
 
 
 def _compare(folder: Path, name: str, expected: Any, content: bool = True) -> None:

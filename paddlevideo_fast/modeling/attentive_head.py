@@ -48,7 +48,7 @@ class CrossAttention(nn.Layer):
 class CrossBlock(EncoderBlock):
     """An encoder block whose queries attend to tokens; the first layer norm is of the tokens alone."""
 
-    def forward(self, queries: paddle.Tensor, tokens: paddle.Tensor) -> paddle.Tensor:  # type: ignore[override]
+    def forward(self, queries: paddle.Tensor, tokens: paddle.Tensor) -> paddle.Tensor:
         """Queries [N, Q, channels] and tokens [N, L, channels] to [N, Q, channels]."""
         queries = queries + self.attn(queries, self.norm1(tokens))
         return queries + self.mlp(self.norm2(queries))

@@ -144,7 +144,7 @@ class RenamingConverter(Converter):
         renames: pairs of a pattern and what takes the place of what it matches, one after the other; they
             come before `layers`.
         projections: pattern of the name of an attention to the names of its layers that are one layer here,
-            such as those of queries, keys and values. The joined layer is called `….{query,key,value}`.
+            such as its queries, keys and values. The joined layer is called `….{query,key,value}`.
     """
 
     classifier: str

@@ -75,9 +75,7 @@ def parameters_in(model: nn.Layer, part: str, key: str) -> list[str]:
 
 
 def names_in(model: nn.Layer, part: str, names: Iterable[str]) -> list[str]:
-    """Those of some structured names, of parameters or layers, that a part of a model has; see
-    `parameters_in`.
-    """
+    """The structured names of parameters or layers that a part of a model has; see `parameters_in`."""
     stages: Mapping[str, Stage] = getattr(model, "stages", {})
     starts = stages[part].layers if part in stages else (part,)
     return [

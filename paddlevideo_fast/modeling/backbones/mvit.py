@@ -155,9 +155,7 @@ class MViTBlock(EncoderBlock):
         super().__init__(channels, **shared)
         self._stride = stride
 
-    def forward(  # type: ignore[override]
-        self, tokens: paddle.Tensor, grid: Box
-    ) -> tuple[paddle.Tensor, Box]:
+    def forward(self, tokens: paddle.Tensor, grid: Box) -> tuple[paddle.Tensor, Box]:
         """Tokens [N, 1 + T*H*W, in_channels] of a grid to [N, 1 + T'*H'*W', channels] and theirs."""
         normed = self.norm1(tokens)
         pooled, pooled_grid = self.attn(normed, grid)

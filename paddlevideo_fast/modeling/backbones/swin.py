@@ -61,7 +61,7 @@ class SwinBlock(EncoderBlock):
         super().__init__(channels, **shared)
         self._shifted = shifted
 
-    def forward(self, tokens: paddle.Tensor, windows: Windows) -> paddle.Tensor:  # type: ignore[override]
+    def forward(self, tokens: paddle.Tensor, windows: Windows) -> paddle.Tensor:
         """Tokens [N, T, H, W, C] to the same shape."""
         inside = windows.split(self.norm1(tokens), self._shifted)
         mask = windows.mask() if self._shifted and any(windows.shift) else None

@@ -96,7 +96,7 @@ class VideoMAEViT(Backbone):
     Its output are tokens: take `VideoMAEHead` to classify with it, and the framework `Pretrain` with
     `VideoMAEDecoder` to pre-train it without labels. S, B and L have `embed_dim` 384, 768 and 1024, `depth`
     12, 12 and 24, and `num_heads` 6, 12 and 16. The g of VideoMAE v2 has 1408, 40 and 16, `patch_size` 14 and
-    `mlp_ratio` 4.3637 (48 / 11); its S and B are those of VideoMAE.
+    `mlp_ratio` 4.3637 (48 / 11); its S and B have the sizes above.
 
     Args:
         embed_dim: channels of a token.

@@ -41,15 +41,6 @@ class RotaryAttention(SelfAttention):
         return self.mixed(query, key, heads[2])
 
 
-class RotaryBlock(EncoderBlock):
-    """An encoder block with `RotaryAttention`."""
-
-    def forward(self, x: paddle.Tensor, turns: paddle.Tensor) -> paddle.Tensor:  # type: ignore[override]
-        """Tokens [N, L, channels] to the same shape; `turns` is what `rotation` gives for a head."""
-        x = x + self.drop_path(self.attn(self.norm1(x), turns))
-        return x + self.drop_path(self.mlp(self.norm2(x)))
-
-
 class VJEPA2Converter(TubeletConverter):
     """The authors' files (facebookresearch/vjepa2): an encoder, a probe of one, or both.
 
@@ -151,7 +142,7 @@ class VJEPA2(Backbone):
         attention = partial(RotaryAttention, embed_dim, num_heads)
         hidden = round(embed_dim * mlp_ratio)
         rates = drop_path_rates(drop_path_rate, depth)
-        self.blocks = nn.LayerList([RotaryBlock(embed_dim, attention, hidden, rate) for rate in rates])
+        self.blocks = nn.LayerList([EncoderBlock(embed_dim, attention, hidden, rate) for rate in rates])
         shrink_residuals(self.blocks)
         self.norm = LayerNorm(embed_dim, epsilon=1e-6)
         self.stage_layers: dict[str, list[str]] = {

@@ -261,9 +261,9 @@ class EncoderBlock(nn.Layer):
         self.norm2 = cpu.LayerNorm(channels, epsilon=epsilon)
         self.mlp = Mlp(channels, hidden_channels, dropout=dropout)
 
-    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        """Tokens [N, L, channels] to the same shape."""
-        x = x + self.drop_path(self.attn(self.norm1(x)))
+    def forward(self, x: paddle.Tensor, *positions: paddle.Tensor) -> paddle.Tensor:
+        """Tokens [N, L, channels] to the same shape; `positions` go to an attention that takes them."""
+        x = x + self.drop_path(self.attn(self.norm1(x), *positions))
         return x + self.drop_path(self.mlp(self.norm2(x)))
 
 
