@@ -177,6 +177,7 @@ def _stored_logits(spec: RunSpec, folder: str, split: Split) -> StoredFeatures:
     if others != [own]:
         text = f"holds logits of shape {others} for a clip, and MODEL has {own} classes"
         raise FeatureError(f"{stored.folder}: {text}; take a teacher of the same classes")
+    checked_class_names(spec, str(stored.folder))
     return stored
 
 

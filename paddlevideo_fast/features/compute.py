@@ -19,6 +19,7 @@ from paddle import nn
 from tqdm import tqdm
 
 from paddlevideo_fast.assembly.checks import check_evaluation
+from paddlevideo_fast.assembly.classes import checked_class_names
 from paddlevideo_fast.assembly.data import Split, make_split
 from paddlevideo_fast.assembly.features import (
     BACKBONE,
@@ -39,6 +40,7 @@ from paddlevideo_fast.errors import FeatureError, SettingError
 from paddlevideo_fast.io.files import as_path, atomic_write, atomic_write_text
 from paddlevideo_fast.io.sync import mirrored
 from paddlevideo_fast.io.urls import is_url, shown_url
+from paddlevideo_fast.loader import write_class_names
 from paddlevideo_fast.loader.batches import ClipBatchSampler, EpochBatches
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.collate import Batch, make_batch
@@ -271,6 +273,8 @@ def compute_features(
                     parts.append((writer, Network(spec, split, name, layer, precision, copies, dtype)))
             _require_space(output, parts, work)
             _keep_weights(model, output, kind, work)
+            if kind == "logits" and (classes := checked_class_names(spec, str(spec.run.weights))):
+                write_class_names(output, classes)
             for writer, network in parts:
                 _fill(writer, network, work, show_progress)
             if not work.is_whole:

@@ -85,6 +85,12 @@ def test_a_run_that_is_resumed_inside_an_epoch_is_the_same_run(root, assert_resu
     assert_resumes(root / "student", "tiny_step_00000004", root / "student.yaml")
 
 
+@pytest.mark.whole
+@pytest.mark.slow
+def test_a_killed_run_goes_on_as_the_same_run(root, assert_survives_a_kill):
+    assert_survives_a_kill(root / "student.yaml")
+
+
 def test_the_checkpoint_is_the_students_alone(root, run_main, tmp_path):
     weights = root / "student/tiny_best.pdparams"
     plain = build_model(load_config(root / "tiny.yaml")["MODEL"])
@@ -94,6 +100,45 @@ def test_the_checkpoint_is_the_students_alone(root, run_main, tmp_path):
     )
     done = run_main(tmp_path / "no_teacher.yaml", "--test", "-w", weights)
     assert "test top1" in done.stdout.replace("test  ", "test ")
+
+
+def test_a_student_with_lora_learns_from_a_teacher(root, tmp_path):
+    """It starts from the teacher's own backbone and keeps it; `average` gives one small file again."""
+    lora = {
+        "_BASE_": str(root / "student.yaml"),
+        "MODEL": {**TEACHER["MODEL"], "runtime_cfg": None},
+        "LORA": {"rank": 2},
+        "DISTILLATION": {"student_num_frames": None, "student_crop_size": None},
+        "PIPELINE": {name: {"sample": {"num_seg": 8}} for name in ("valid", "test")},
+        "output_dir": str(tmp_path / "out"),
+    }
+    lora["MODEL"]["backbone"] = {
+        **TEACHER["MODEL"]["backbone"],
+        "pretrained": str(root / "teacher/tiny_best.pdparams"),
+    }
+    (tmp_path / "lora.yaml").write_text(json.dumps(lora))
+    assert main(["train", str(tmp_path / "lora.yaml")]) == 0
+    assert main(["average", str(tmp_path / "out"), "--last", "2"]) == 0
+    mean = tmp_path / "out/tiny_average_last2.pdparams"
+    ends = [read_weights(tmp_path / f"out/tiny_epoch_0000{number}.pdparams") for number in (1, 2)]
+    weights = read_weights(mean)
+    small = [name for name in weights if name.endswith(".lora_b")]
+    assert small
+    for name in small:
+        assert np.abs(weights[name]).max() > 0
+        np.testing.assert_allclose(weights[name], (ends[0][name] + ends[1][name]) / 2, atol=1e-6)
+    assert main(["test", str(tmp_path / "out"), "-w", str(mean)]) == 0
+
+
+def test_the_average_of_a_students_checkpoints_is_a_students(root, tmp_path):
+    out = shutil.copytree(root / "student", tmp_path / "student")
+    assert main(["average", str(out), "--last", "2", *overriding(f"output_dir={out}")]) == 0
+    mean = out / "tiny_average_last2.pdparams"
+    ends = [read_weights(out / f"tiny_epoch_0000{number}.pdparams") for number in (1, 2)]
+    for name, value in read_weights(mean).items():
+        if name.endswith("weight"):
+            np.testing.assert_allclose(value, (ends[0][name] + ends[1][name]) / 2, atol=1e-6)
+    assert main(["test", str(root / "student.yaml"), "-w", str(mean), "-o", f"output_dir={tmp_path}"]) == 0
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +203,16 @@ def test_wrong_logits_are_told_in_a_sentence(root, logits, assert_refused, tmp_p
     shutil.copytree(logits, tmp_path / "features")
     (tmp_path / "features/train/index.json").write_text(json.dumps(index))
     told("holds features, and DISTILLATION.logits needs logits", tmp_path / "features")
+    for name, order in (
+        ("names", ["left", "right", "up", "down"]),
+        ("moved", ["up", "left", "down", "right"]),
+    ):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{each}\n" for each in order))
+    words = ["-w", str(root / "teacher/tiny_best.pdparams"), "--logits", "--output", str(tmp_path / "named")]
+    names = overriding(f"DATASET.class_names={tmp_path / 'names.txt'}")
+    assert main(["features", str(root / "teacher.yaml"), *words, *names]) == 0
+    moved = f"DATASET.class_names={tmp_path / 'moved.txt'}"
+    told("class 0 was 'left' and is 'up'", tmp_path / "named", moved)
 
 
 def test_wrong_teachers_are_told_in_a_sentence(root, assert_refused, tmp_path):
