@@ -14,6 +14,10 @@ from paddlevideo_fast.cli.command import add_config_arguments, find_weights, loa
 from paddlevideo_fast.command_line import CommandParser, count
 
 _OPSET_VERSION = 13
+_NEEDED = {
+    **dict.fromkeys(("opset_version", "fp16", "int8"), "onnx"),
+    **dict.fromkeys(("calibrate", "calibration_clips"), "int8"),
+}
 
 
 def build_script_parser() -> argparse.ArgumentParser:
@@ -64,6 +68,22 @@ def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
         help="the ONNX program computes in 16 bits; input and logits keep their types",
     )
     parser.add_argument(
+        "--int8",
+        action="store_true",
+        help="the ONNX program computes in int8: smaller, and on most CPUs faster; reads videos to calibrate",
+    )
+    parser.add_argument(
+        "--calibrate",
+        metavar="LIST",
+        help="the videos for --int8, a list like that of DATASET.valid (default: that list)",
+    )
+    parser.add_argument(
+        "--calibration_clips",
+        type=count(1),
+        metavar="N",
+        help="calibrate with N videos from all over the list, and compare on N others (default 128)",
+    )
+    parser.add_argument(
         "--opset_version",
         type=count(7),
         help="ONNX opset version; a later one is taken if an operator needs it (default 13)",
@@ -75,9 +95,11 @@ def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     for text in args.override:
         if "=" not in text:
             parser.error(f"-o {text}: is no KEY=VALUE; the output folder is  --output {text}")
-    for name in ("opset_version", "fp16"):
-        if getattr(args, name) and not args.onnx:
-            parser.error(f"--{name}: has no effect without --onnx")
+    for name, other in _NEEDED.items():
+        if getattr(args, name) and not getattr(args, other):
+            parser.error(f"--{name}: has no effect without --{other}")
+    if args.fp16 and args.int8:
+        parser.error("--fp16: the ONNX program computes in int8; leave one of the two out")
 
 
 def _shape(text: str) -> list[int]:
@@ -93,7 +115,7 @@ def _shape(text: str) -> list[int]:
 def run(args: argparse.Namespace) -> None:
     """Exports; 2: wrong input, or a program that does not give the network's logits, told in one message."""
     cfg = load_for_run(args)
-    from paddlevideo_fast.deploy.export import ExportOptions, export_model
+    from paddlevideo_fast.deploy.export import Calibration, ExportOptions, export_model
     from paddlevideo_fast.deploy.paddlex_form import PaddleXFolder
 
     options = ExportOptions(
@@ -104,6 +126,7 @@ def run(args: argparse.Namespace) -> None:
         paddlex=PaddleXFolder() if args.paddlex else None,
         onnx_opset=(args.opset_version or _OPSET_VERSION) if args.onnx else None,
         onnx_fp16=args.fp16,
+        int8=Calibration(args.calibrate, args.calibration_clips or 128) if args.int8 else None,
     )
     weights = find_weights(args.weights, cfg, args.config)
     files = export_model(cfg, weights, args.output, args.save_name, options)

@@ -9,7 +9,7 @@ import tempfile
 import warnings
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -38,6 +38,7 @@ from paddlevideo_fast.deploy.program import (
     open_program,
     require_unicode,
 )
+from paddlevideo_fast.deploy.quantize import ClipsOfVideos, quantize
 from paddlevideo_fast.deploy.recipe import (
     FREE,
     ProgramSettings,
@@ -56,15 +57,24 @@ from paddlevideo_fast.loader import (
     Classes,
     ClipRequest,
     VideoRecord,
+    build_dataset,
     classes_of_config,
     compared,
     read_class_names,
 )
 from paddlevideo_fast.loader.class_names import NAMES_FILE
+from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.pipeline import VideoFacts
 from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import Backbone, Preprocess, build_model, load_weights
+from paddlevideo_fast.modeling import (
+    Backbone,
+    Preprocess,
+    activation_of,
+    build_model,
+    classes_of,
+    load_weights,
+)
 from paddlevideo_fast.modeling.layers import operators_for
 from paddlevideo_fast.modeling.weights import backbone_of
 
@@ -72,6 +82,19 @@ TOLERANCE = 1e-4  # of the largest logit
 _HALF_TOLERANCE = 2e-2  # as before, of a program in 16 bits
 
 logger = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The clips that show a program in int8 its ranges; see `quantize`.
+
+    Args:
+        file_path: a list as DATASET.valid has it, of files from its `data_prefix` on; None: its own list.
+        num_clips: that calibrate; as many others compare.
+    """
+
+    file_path: str | None = None
+    num_clips: int = 128
 
 
 @dataclass(frozen=True)
@@ -87,6 +110,7 @@ class ExportOptions:
             that the training left beside the weights, which refuse others.
         onnx_opset: write the program as ONNX, too, with this version of its operators or a later one.
         onnx_fp16: the ONNX program computes in 16 bits; its input and its logits stay as they are.
+        int8: the ONNX program computes in int8, calibrated so; None: in float.
         paddlex: write the folder that PaddleX runs: files named "inference", and its settings file for ours.
     """
 
@@ -96,6 +120,7 @@ class ExportOptions:
     class_names: str | Path | None = None
     onnx_opset: int | None = None
     onnx_fp16: bool = False
+    int8: Calibration | None = None
     paddlex: PaddleXFolder | None = None
 
 
@@ -157,6 +182,7 @@ def export_model(
     recipe = recipe_of(cfg, options.split, options.input_dtype)
     names = _class_names(cfg, os.fspath(weights), recipe.settings.num_classes, options.class_names)
     recipe = recipe._replace(settings=replace(recipe.settings, class_names=names))
+    videos = None if options.int8 is None else _calibrating_videos(cfg, options.split, options.int8)
     name = name or (NAME if options.paddlex else recipe.settings.model_name)
     if name != Path(name).name or name == "..":
         raise ProgramError(f"{name!r} is no name of a file; give one without a folder as --save_name")
@@ -190,7 +216,7 @@ def export_model(
         try:
             with tempfile.TemporaryDirectory(prefix=".export.", dir=folder) as temporary:
                 files = _files(Path(temporary) / name, options)
-                _export(model, recipe, files, made, options, device)
+                _export(model, recipe, files, made, options, device, videos)
                 for file in files.all:
                     os.replace(file, folder / file.name)
             for ending in (".yaml", PADDLE_SUFFIXES[1]) if options.paddlex else ():
@@ -241,6 +267,7 @@ def _export(
     made: Sequence[int],
     options: ExportOptions,
     device: str,
+    videos: ClipDataset | None,
 ) -> None:
     """Writes the files of a network and compares the programs with it.
 
@@ -251,6 +278,7 @@ def _export(
         made: [T, H, W] of the clips that the pipeline makes.
         options: what the program looks like.
         device: where Paddle computes by default.
+        videos: that calibrate an ONNX program in int8.
     """
     settings = recipe.settings
     shape = settings.input_shape
@@ -258,13 +286,21 @@ def _export(
     inside = preprocess if settings.input_dtype == "uint8" else None
     with operators_for("inference"):
         _write(_Exported(model, inside), files.program, shape, settings)
+    in_float: Path | None = None
     if files.onnx is not None and options.onnx_opset is not None:
         portable = files.program.parent / "portable" / files.program.name
         with operators_for("onnx"):
             _write(_Exported(model, inside), portable, shape, settings)
-        write_onnx(portable, files.onnx, options.onnx_opset)
+        in_float = files.onnx if videos is None else portable.with_suffix(ONNX_SUFFIX)
+        write_onnx(portable, in_float, options.onnx_opset)
         if options.onnx_fp16:
             _to_16_bits(files.onnx)
+        if videos is not None and options.int8 is not None:
+            prepare = preprocess.in_numpy if inside is None else np.asarray
+            real = ClipsOfVideos(videos, options.int8.num_clips, prepare)
+            found, in_32_bits = quantize(in_float, files.onnx, real, settings.activation)
+            measured = {**asdict(found), "float_layers": in_32_bits}
+            settings = replace(settings, int8=measured, cpu_runtime="onnxruntime")
     settings = replace(settings, checksums=checksums_of([*files.programs, files.params]))
     if options.paddlex is None:
         recipe._replace(settings=settings).save(files.settings)
@@ -279,12 +315,12 @@ def _export(
         expected = model(paddle.to_tensor(normalised)).numpy()
     given = normalised if inside is None else clips
     settings = read_recipe(files.settings).settings
-    runs = [(path, _CPU) for path in files.programs]
+    runs = [(path, _CPU) for path in (files.program, in_float) if path]
     if settings.cpu_runtime == "onednn":
         runs.append((files.program, replace(_CPU, use_mkldnn=True)))
     for path, how in runs:
         is_half = options.onnx_fp16 and path == files.onnx
-        program = open_program(path, options=how, checksums=settings.checksums)
+        program = open_program(path, options=how, checksums=settings.checksums if path in files else None)
         deviation = deviation_of(program.run(given), expected)
         if not deviation <= (_HALF_TOLERANCE if is_half else TOLERANCE):  # nor where it is NaN
             raise ProgramError(
@@ -299,6 +335,22 @@ def _export(
             device,
             deviation_of(program.run(given), expected),
         )
+
+
+def _calibrating_videos(cfg: Config, split: Split, calibration: Calibration) -> ClipDataset:
+    """The list of a calibration, read as evaluation reads it."""
+    section = (cfg.get("DATASET") or {}).get(split)
+    if not section:
+        raise cfg.error(f"DATASET.{split}", "is missing; int8 reads the videos of --calibrate as it says")
+    given = {} if calibration.file_path is None else {"file_path": calibration.file_path}
+    return build_dataset(
+        {**section, **given},
+        cfg["PIPELINE"][split],
+        training=False,
+        seed=0,
+        num_classes=classes_of(cfg["MODEL"]) if activation_of(cfg["MODEL"]) == "sigmoid" else None,
+        class_names=cfg["DATASET"].get("class_names"),
+    )
 
 
 _CPU = ProgramOptions(providers=("cpu",))

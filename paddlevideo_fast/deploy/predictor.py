@@ -426,13 +426,18 @@ def _check_batch_size(batch_size: int) -> None:
         raise PaddleVideoFastError(f"batch_size is {batch_size}, expected 1 or more")
 
 
-def _mean_probabilities(logits: np.ndarray, activation: Activation) -> np.ndarray:
-    """Mean probabilities of the views, as in validation: [V, num_classes] to [num_classes]."""
+def probabilities(logits: np.ndarray, activation: Activation) -> np.ndarray:
+    """Float64 [V, num_classes] of logits [V, num_classes]."""
     logits = logits.astype(np.float64)
     if activation == "sigmoid":
-        return (0.5 * (1 + np.tanh(logits / 2))).mean(axis=0).astype(np.float32)  # which never overflows
+        return 0.5 * (1 + np.tanh(logits / 2))  # which never overflows
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return (powers / powers.sum(axis=1, keepdims=True)).mean(axis=0).astype(np.float32)
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def _mean_probabilities(logits: np.ndarray, activation: Activation) -> np.ndarray:
+    """Mean probabilities of the views, as in validation: [V, num_classes] to float32 [num_classes]."""
+    return probabilities(logits, activation).mean(axis=0).astype(np.float32)
 
 
 def entry_of(prediction: Prediction | WindowedPrediction, top_k: int) -> Entry:

@@ -63,6 +63,8 @@ class ProgramSettings:
         made_from: checksum of the weights and the config that it was exported from; null: not known.
         imports: modules and absolute paths of files that register what PIPELINE names.
         cpu_runtime: what runs this network fastest on a CPU; see `program.Runtime`.
+        int8: how the ONNX program in int8 compares with float32, see `quantize.Comparison`, and its
+            `float_layers`; null: it computes in float.
     """
 
     model_name: str
@@ -78,6 +80,7 @@ class ProgramSettings:
     made_from: int | None = None
     imports: Sequence[str] = ()
     cpu_runtime: Runtime = "onnxruntime"
+    int8: dict[str, Any] | None = None
 
 
 _FILE = Group({"PIPELINE": PIPELINE}, ProgramSettings, required=("PIPELINE",))
@@ -115,7 +118,7 @@ class Recipe(NamedTuple):
     def save(self, path: str | Path) -> None:
         """Writes the settings file, which `read_recipe` reads."""
         content = {**asdict(self.settings), "PIPELINE": dict(self.section)}
-        for name in ("imports", "activation"):
+        for name in ("imports", "activation", "int8"):
             if content[name] == getattr(ProgramSettings, name):
                 del content[name]
         Config(content).save(path)

@@ -1,0 +1,248 @@
+"""Turns an ONNX program into one in int8: clips of videos show the range of each tensor."""
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from paddlevideo_fast.config.types import Activation
+from paddlevideo_fast.deploy.predictor import probabilities
+from paddlevideo_fast.deploy.program import ProgramOptions, open_program
+from paddlevideo_fast.errors import MissingExtraError, ProgramError
+from paddlevideo_fast.loader import ClipRequest
+from paddlevideo_fast.loader.collate import make_batch
+from paddlevideo_fast.loader.dataset import ClipDataset
+from paddlevideo_fast.log import get_logger
+
+ALLOWED_LOSS = 0.01  # of top-1; or a single clip
+_ROUNDING = 1e-9
+_ERRORS = 3  # in onnxruntime's log
+_NUM_JUDGING = 4  # clips that show how much a layer loses
+_LAYERS = ("Conv", "Gemm", "MatMul")
+# What stands between the layers of a convolutional network, and stays in int8 there.
+_BETWEEN = ("Add", "AveragePool", "Concat", "GlobalAveragePool", "MaxPool", "Pad", "Relu", "Slice", "Split")
+_SHAPES = ("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+
+_CPU = ProgramOptions(providers=("cpu",))
+
+logger = get_logger(__name__)
+
+
+class LabelledClip(NamedTuple):
+    """A clip as the program takes it, [1, ...], and the classes of its video."""
+
+    clip: np.ndarray
+    labels: tuple[int, ...]
+
+
+class ClipsOfVideos:
+    """Clips of videos from all over a list: every other one calibrates, the rest compare the programs.
+
+    Args:
+        dataset: the videos.
+        num_clips: to calibrate with; as many others compare, where the list has them.
+        prepare: from uint8 clips [1, T, H, W, 3] to what the program takes.
+
+    Raises:
+        ProgramError: the list has a single video.
+    """
+
+    def __init__(
+        self, dataset: ClipDataset, num_clips: int, prepare: Callable[[np.ndarray], np.ndarray]
+    ) -> None:
+        self._dataset = dataset
+        self._prepare = prepare
+        if len(dataset) < 2:
+            raise ProgramError(f"{dataset.file_path}: has one video, and calibrating and comparing need two")
+        num_taken = min(2 * num_clips, len(dataset) // 2 * 2)
+        taken = np.linspace(0, len(dataset) - 1, num_taken).round().astype(int).tolist()
+        self.calibrating, self.comparing = taken[::2], taken[1::2]
+
+    def read(self, numbers: Sequence[int], what: str) -> Iterator[LabelledClip]:
+        """One clip of each of these records, with a progress bar; a file that does not decode is told."""
+        for number in tqdm(numbers, what, unit="clip", disable=None):
+            batch = make_batch(self._dataset, [ClipRequest(number, 0, 0, self._dataset.num_views)])
+            if batch.failures:
+                path, cause = batch.failures[0]
+                logger.warning("%s is left out: %s", path, cause)
+                continue
+            yield LabelledClip(self._prepare(batch.clips[:1]), self._dataset.records[number].labels)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a program in int8 does on clips that did not calibrate it.
+
+    Attributes:
+        calibrated_with: number of the other clips, which did.
+        num_clips: that were compared.
+        top1, top1_float32: shares of the clips whose best class is one of their labels.
+        same_class: share of the clips that both programs give the same class.
+        deviation: mean over the clips of the largest difference of a probability.
+    """
+
+    calibrated_with: int
+    num_clips: int
+    top1: float
+    top1_float32: float
+    same_class: float
+    deviation: float
+
+
+def quantize(
+    model_file: Path, target: Path, clips: ClipsOfVideos, activation: Activation
+) -> tuple[Comparison, list[str]]:
+    """Writes a program in int8: weights by channel, activations by the ranges that clips show.
+
+    If it loses more than a point of top-1, and more than one clip, the layers whose int8 changes the logits
+    most stay in float, first one, then two, four and so on.
+
+    Args:
+        model_file: .onnx, in float32.
+        target: the .onnx file to write.
+        clips: to calibrate with and to compare.
+        activation: makes probabilities of the logits.
+
+    Returns:
+        How it compares, and the names of the layers in float.
+
+    Raises:
+        MissingExtraError: a package is missing.
+        ProgramError: no clip could be read, or with half of the layers in float it still loses too much.
+    """
+    with tempfile.TemporaryDirectory(prefix=".int8.", dir=target.parent) as folder:
+        work = _Quantizer(model_file, Path(folder))
+        calibrating = [clip for clip, _ in clips.read(clips.calibrating, "clips that calibrate")]
+        compared = list(clips.read(clips.comparing, "clips to compare"))
+        if not calibrating or not compared:
+            raise ProgramError("int8: no clip of the list could be read")
+        labels, shown = [labels for _, labels in compared], [clip for clip, _ in compared]
+        expected = probabilities(_logits(model_file, shown), activation)
+        order: list[str] = []
+        for num_float in (0, *(2**power for power in range(len(work.layers).bit_length()))):
+            if num_float > len(work.layers) / 2:
+                break
+            if num_float == 1:
+                order = _by_loss(work, calibrating[:_NUM_JUDGING])
+            kept = order[:num_float]
+            work.write(target, calibrating, [name for name in work.layers if name not in kept])
+            scores = probabilities(_logits(target, shown), activation)
+            found = _compared(scores, expected, labels, len(calibrating))
+            logger.info("int8%s: %s", f" but for {', '.join(kept)}" if kept else "", told(found))
+            if found.top1_float32 - found.top1 <= max(ALLOWED_LOSS, 1 / found.num_clips) + _ROUNDING:
+                return found, kept
+    raise ProgramError(
+        f"int8: with half of the layers in float, it still loses more than {ALLOWED_LOSS:.0%} of top-1 "
+        f"({told(found)}); nothing was written"
+    )
+
+
+def _logits(program: Path, clips: Sequence[np.ndarray]) -> np.ndarray:
+    """Float32 [num_clips, num_classes] of clips [1, ...]."""
+    opened = open_program(program, options=_CPU)
+    return np.concatenate([opened.run(clip) for clip in clips])
+
+
+def _compared(
+    found: np.ndarray, expected: np.ndarray, labels: Sequence[tuple[int, ...]], calibrated_with: int
+) -> Comparison:
+    """Compares probabilities [num_clips, num_classes]."""
+    best, own = found.argmax(axis=1), expected.argmax(axis=1)
+    return Comparison(
+        calibrated_with=calibrated_with,
+        num_clips=len(labels),
+        top1=float(np.mean([one in several for one, several in zip(best, labels)])),
+        top1_float32=float(np.mean([one in several for one, several in zip(own, labels)])),
+        same_class=float(np.mean(best == own)),
+        deviation=float(np.abs(found - expected).max(axis=1).mean()),
+    )
+
+
+def told(found: Comparison) -> str:
+    """A comparison in a line."""
+    return (
+        f"top1 {found.top1:.3f}, {found.top1_float32:.3f} in float32; {found.same_class:.1%} of "
+        f"{found.num_clips} clips keep their class; probabilities differ by {found.deviation:.4f} in the mean"
+    )
+
+
+class _Quantizer:
+    """onnxruntime's quantization of one program.
+
+    Args:
+        model_file: .onnx, in float32.
+        folder: an empty one, for `prepared`.
+
+    Attributes:
+        prepared: the program, with its batch norms in its convolutions.
+        layers: names of the operators that have weights, in their order.
+    """
+
+    def __init__(self, model_file: Path, folder: Path) -> None:
+        try:
+            import onnx
+            import onnxruntime
+            from onnxruntime.quantization.shape_inference import quant_pre_process
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(str(error.name), "onnx", "export to int8") from error
+        self.prepared = folder / "prepared.onnx"
+        onnxruntime.set_default_logger_severity(_ERRORS)
+        quant_pre_process(str(model_file), str(self.prepared), skip_symbolic_shape=True)
+        graph = onnx.load(str(self.prepared)).graph
+        weights = {value.name for value in graph.initializer}
+        with_weights = [n for n in graph.node if n.op_type in _LAYERS and weights.intersection(n.input[1:])]
+        self.layers = [node.name for node in with_weights]
+        products = [node for node in graph.node if node.op_type == "MatMul" and node not in with_weights]
+        # a transformer keeps its residuals, norms and attention in float
+        around = () if products else (*_BETWEEN, *_SHAPES)
+        self._between = [node.name for node in graph.node if node.op_type in around]
+        self._input = next(value.name for value in graph.input if value.name not in weights)
+
+    def write(self, target: Path, clips: Sequence[np.ndarray], layers: Sequence[str]) -> None:
+        """Writes the program with these layers in int8, calibrated by clips [1, ...]."""
+        from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+
+        feeds = iter([{self._input: clip} for clip in clips])
+        own = logging.getLogger()
+        level = own.level
+        own.setLevel(logging.ERROR)  # it tells the root logger what it does
+        try:
+            quantize_static(
+                str(self.prepared),
+                str(target),
+                _Reader(feeds),
+                quant_format=QuantFormat.QDQ,
+                nodes_to_quantize=[*layers, *(self._between if len(layers) > 1 else ())],
+                per_channel=True,
+                weight_type=QuantType.QInt8,
+                activation_type=QuantType.QUInt8,
+                calibrate_method=CalibrationMethod.MinMax,
+            )
+        finally:
+            own.setLevel(level)
+
+
+class _Reader:
+    """Gives onnxruntime one feed after the other."""
+
+    def __init__(self, feeds: Iterator[Mapping[str, Any]]) -> None:
+        self._feeds = feeds
+
+    def get_next(self) -> Mapping[str, Any] | None:
+        """The next feed; None at the end."""
+        return next(self._feeds, None)
+
+
+def _by_loss(work: _Quantizer, clips: Sequence[np.ndarray]) -> list[str]:
+    """The layers, and first the one that changes the logits most where it alone is in int8."""
+    expected, losses = _logits(work.prepared, clips), {}
+    alone = work.prepared.with_name("alone.onnx")
+    for name in tqdm(work.layers, "layers", unit="layer", disable=None):
+        work.write(alone, clips, [name])
+        losses[name] = float(np.abs(_logits(alone, clips) - expected).mean())
+    return sorted(losses, key=losses.__getitem__, reverse=True)
