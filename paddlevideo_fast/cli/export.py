@@ -61,6 +61,12 @@ def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
     parser.add_argument(
         "--paddlex", action="store_true", help="write the folder that PaddleX's create_model runs"
     )
+    parser.add_argument(
+        "--format",
+        choices=("json", "pdmodel"),
+        help="of the program of Paddle: json of Paddle 3, or pdmodel, which Paddle 2 reads as well; "
+        "default: as the installed Paddle writes it",
+    )
     parser.add_argument("--onnx", action="store_true", help="write the program as ONNX, too")
     parser.add_argument(
         "--fp16",
@@ -123,6 +129,7 @@ def run(args: argparse.Namespace) -> None:
         input_shape=args.input_shape,
         split=args.split,
         class_names=args.class_names,
+        program=args.format,
         paddlex=PaddleXFolder() if args.paddlex else None,
         onnx_opset=(args.opset_version or _OPSET_VERSION) if args.onnx else None,
         onnx_fp16=args.fp16,

@@ -108,6 +108,8 @@ class ExportOptions:
         split: the split whose pipeline and views prediction follows.
         class_names: file with the names of the classes, one a line; None: those of the config, or those
             that the training left beside the weights, which refuse others.
+        program: its format: "json" of Paddle 3, or "pdmodel", which Paddle 2 and runtimes of its time read as
+            well; None: as the installed Paddle writes it.
         onnx_opset: write the program as ONNX, too, with this version of its operators or a later one.
         onnx_fp16: the ONNX program computes in 16 bits; its input and its logits stay as they are.
         int8: the ONNX program computes in int8, calibrated so; None: in float.
@@ -118,6 +120,7 @@ class ExportOptions:
     input_shape: Sequence[int] | None = None
     split: Split = "valid"
     class_names: str | Path | None = None
+    program: Literal["json", "pdmodel"] | None = None
     onnx_opset: int | None = None
     onnx_fp16: bool = False
     int8: Calibration | None = None
@@ -219,7 +222,8 @@ def export_model(
                 _export(model, recipe, files, made, options, device, videos)
                 for file in files.all:
                     os.replace(file, folder / file.name)
-            for ending in (".yaml", PADDLE_SUFFIXES[1]) if options.paddlex else ():
+            stale = [suffix for suffix in PADDLE_SUFFIXES if suffix != files.program.suffix]
+            for ending in [*stale, ".yaml"] if options.paddlex else stale:
                 (folder / f"{name}{ending}").unlink(missing_ok=True)  # of an earlier export; they would win
         except OSError as error:
             raise ProgramError(f"{folder}: cannot be written: {error}") from error
@@ -284,11 +288,11 @@ def _export(
     shape = settings.input_shape
     preprocess = Preprocess(*recipe.dataset().pipeline.normalization, settings.layout)
     inside = preprocess if settings.input_dtype == "uint8" else None
-    with operators_for("inference"):
+    with operators_for("inference"), _writing(files.program.suffix):
         _write(_Exported(model, inside), files.program, shape, settings)
     in_float: Path | None = None
     if files.onnx is not None and options.onnx_opset is not None:
-        portable = files.program.parent / "portable" / files.program.name
+        portable = files.program.parent / "portable" / f"{files.program.stem}{PADDLE_SUFFIXES[0]}"
         with operators_for("onnx"):
             _write(_Exported(model, inside), portable, shape, settings)
         in_float = files.onnx if videos is None else portable.with_suffix(ONNX_SUFFIX)
@@ -429,6 +433,22 @@ def _with_own_frames(backbone: Backbone, recipe: Recipe, made: Sequence[int]) ->
     return recipe._replace(settings=replace(settings, input_shape=(made[0], height, width)))
 
 
+@contextlib.contextmanager
+def _writing(suffix: str) -> Iterator[None]:
+    """Makes Paddle write programs with this ending.
+
+    Raises:
+        ProgramError: it cannot.
+    """
+    if suffix == PADDLE_SUFFIXES[0]:
+        yield
+    elif suffix == ".json":
+        raise ProgramError(f"--format json: Paddle {paddle.__version__} writes .pdmodel; use Paddle 3 for it")
+    else:
+        with paddle.pir_utils.DygraphOldIrGuard():
+            yield
+
+
 def _write(network: _Exported, file: Path, shape: Sequence[int], settings: ProgramSettings) -> None:
     num_frames, height, width = (None if size == FREE else size for size in shape)
     axes = {"N": None, "C": 3, "T": num_frames, "H": height, "W": width}
@@ -441,7 +461,8 @@ def _write(network: _Exported, file: Path, shape: Sequence[int], settings: Progr
 
 
 def _files(prefix: Path, options: ExportOptions) -> ExportedFiles:
-    endings = [PADDLE_SUFFIXES[0], PARAMS_SUFFIX, ".yml" if options.paddlex else ".yaml"]
+    program = PADDLE_SUFFIXES[0] if options.program is None else f".{options.program}"
+    endings = [program, PARAMS_SUFFIX, ".yml" if options.paddlex else ".yaml"]
     if options.onnx_opset is not None:
         endings.append(ONNX_SUFFIX)
     return ExportedFiles(*(prefix.parent / f"{prefix.name}{ending}" for ending in endings))

@@ -90,18 +90,24 @@ def _export(args: argparse.Namespace) -> None:
     if weights is None:
         text = "Global.pretrained_model: names no weights; give them here or with -p"
         raise ConfigError([f"{args.config}  {text}"])
-    options = ExportOptions(class_names=order.labels, paddlex=PaddleXFolder(order.model_name, order.topk))
+    options = ExportOptions(
+        class_names=order.labels,
+        program="pdmodel" if _wants_paddle2() else None,
+        paddlex=PaddleXFolder(order.model_name, order.topk),
+    )
     for file in export_model(cfg, weights, args.output_path, options=options).all:
         print(file)
+
+
+def _wants_paddle2() -> bool:
+    """Whether PaddleX's flag asks for a program in the format of Paddle 2."""
+    return dict(os.environ).get("FLAGS_json_format_model", "1").lower() in ("0", "false")
 
 
 def _prepare(config: str, overrides: Sequence[str]) -> None:
     """Sets device and flags of this process, before Paddle is imported."""
     if device_of(config, overrides) == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    wanted = dict(os.environ).get("FLAGS_json_format_model", "1")
-    if wanted.lower() in ("0", "false"):  # PaddleX's flag for programs in the format of Paddle 2
-        os.environ.setdefault("FLAGS_enable_pir_api", "0")
     if os.environ.get("OMP_NUM_THREADS") == "1":  # Paddle sets it in PaddleX's process, which starts this one
         del os.environ["OMP_NUM_THREADS"]
     prepare_process(config, overrides)

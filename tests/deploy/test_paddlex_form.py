@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -162,20 +159,3 @@ def test_a_wrong_settings_file_is_one_clear_error(tmp_path, old, new, message):
     path.write_text(WRITTEN_ELSEWHERE.replace(old, new))
     with pytest.raises(ConfigError, match=message):
         read_recipe(path)
-
-
-@pytest.mark.slow
-def test_a_flag_of_paddle_asks_for_the_old_format_of_programs(trained, tmp_path):
-    run = trained("pptsm")
-    cfg, folder = tmp_path / "pptsm.yaml", tmp_path / "program"
-    as_paddlex(run).save(cfg)
-    words = ("-c", cfg, "-p", run.weights, "-o", folder, "--paddlex")
-    subprocess.run(
-        [sys.executable, str(ROOT / "tools/export_model.py"), *map(str, words)],
-        env={**os.environ, "FLAGS_enable_pir_api": "0"},
-        check=True,
-        capture_output=True,
-    )
-    assert {path.name for path in folder.iterdir()} >= {"inference.pdmodel", "inference.pdiparams"}
-    assert not (folder / "inference.json").exists()
-    assert Predictor(folder / "inference").program.model_file.suffix == ".pdmodel"

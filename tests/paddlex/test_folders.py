@@ -12,6 +12,7 @@ import paddle
 import pytest
 
 from paddlevideo_fast.deploy.predictor import Predictor
+from paddlevideo_fast.deploy.program import PADDLE_SUFFIXES
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.modeling.weights import read_weights
 from paddlevideo_fast.paddlex import commands, folders
@@ -141,12 +142,17 @@ def test_an_export_that_fails_is_a_warning(start, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_programs_are_exported_by_a_process_of_their_own(paddlex_config, tmp_path):
+@pytest.mark.parametrize("flag", ["1", "0"])
+def test_programs_are_exported_by_a_process_of_their_own(paddlex_config, tmp_path, monkeypatch, flag):
+    """Paddle 3 writes the format of Paddle 2 where PaddleX's flag says so."""
+    monkeypatch.setenv("FLAGS_json_format_model", flag)
     cfg, order = load_paddlex_config(paddlex_config, [], "export")
     weights = tmp_path / "w.pdparams"
     paddle.save(build_model(cfg["MODEL"], load_pretrained=False).state_dict(), str(weights))
     folders._run_export(paddlex_config, weights, tmp_path / "inference", order)
-    assert Predictor(tmp_path / "inference/inference").recipe.settings.num_classes == 8
+    predictor = Predictor(tmp_path / "inference/inference")
+    assert predictor.recipe.settings.num_classes == 8
+    assert predictor.program.model_file.suffix == (".pdmodel" if flag == "0" else PADDLE_SUFFIXES[0])
 
 
 def test_several_labels_a_video_are_refused_with_the_reason(paddlex_config, tmp_path, capfd, monkeypatch):
