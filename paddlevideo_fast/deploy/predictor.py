@@ -1,9 +1,12 @@
 """Predicts the classes of video files, or of windows of long videos, with an exported program."""
 
+import contextlib
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,8 +85,16 @@ class Unread(NamedTuple):
     error: PaddleVideoFastError
 
 
+class _Read(NamedTuple):
+    """A file that was read: its views as the program takes them, or why there are none; and the time."""
+
+    path: str
+    found: np.ndarray | PaddleVideoFastError
+    sec: float
+
+
 class BatchTime(NamedTuple):
-    """How long the files of one batch took."""
+    """How long the files of one batch took: the time of reading is summed over the threads."""
 
     num_files: int
     preprocess_sec: float
@@ -279,12 +290,16 @@ class Predictor:
         self._preprocess = Preprocess(*mean_and_std, settings.layout)
         self.times: list[BatchTime] = []
 
-    def predict(self, paths: Iterable[str | Path], batch_size: int = 1) -> Iterator[Prediction | Unread]:
+    def predict(
+        self, paths: Iterable[str | Path], batch_size: int = 1, num_readers: int = 0
+    ) -> Iterator[Prediction | Unread]:
         """Predicts files, in order.
 
         Args:
             paths: video files.
             batch_size: files that go through the network at a time, each with all its views.
+            num_readers: threads that read the next files while the network computes, up to two batches
+                ahead; 0: this thread reads a batch and then computes.
 
         Yields:
             `Unread` for a file that does not decode or that the pipeline cannot use; the other files go on.
@@ -293,9 +308,9 @@ class Predictor:
             ProgramError: the program does not take the clips, or its logits are not finite.
         """
         _check_batch_size(batch_size)
-        remaining = iter(paths)
-        while batch := [str(path) for path in itertools.islice(remaining, batch_size)]:
-            yield from self._predict_batch(batch)
+        with contextlib.closing(self._read(map(str, paths), num_readers, 2 * batch_size)) as read:
+            while batch := list(itertools.islice(read, batch_size)):
+                yield from self._predict_batch(batch)
 
     def predict_windows(
         self,
@@ -367,24 +382,50 @@ class Predictor:
             )
         return batch.clips if settings.input_dtype == "uint8" else self._preprocess.in_numpy(batch.clips)
 
-    def _predict_batch(self, paths: Sequence[str]) -> list[Prediction | Unread]:
+    def _read(self, paths: Iterator[str], num_readers: int, num_ahead: int) -> Generator[_Read, None, None]:
+        """Reads files, in order, with so many threads and so many files ahead of the one that is taken."""
+        if not num_readers:
+            yield from map(self._read_one, paths)
+            return
+        waiting: deque[Future[_Read]] = deque()
+        with ThreadPoolExecutor(num_readers, "readers") as threads:
+            try:
+                for path in paths:
+                    waiting.append(threads.submit(self._read_one, path))
+                    if len(waiting) > max(num_ahead, num_readers):
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for one in waiting:
+                    one.cancel()
+
+    def _read_one(self, path: str) -> _Read:
+        began = time.perf_counter()
+        try:
+            clips: np.ndarray | PaddleVideoFastError = self.clips_of(path)
+        except PaddleVideoFastError as error:
+            clips = error
+        return _Read(path, clips, time.perf_counter() - began)
+
+    def _predict_batch(self, batch: Sequence[_Read]) -> list[Prediction | Unread]:
         began = time.perf_counter()
         clips: dict[int, np.ndarray] = {}
         results: dict[int, Prediction | Unread] = {}
-        for number, path in enumerate(paths):
-            try:
-                clips[number] = self.clips_of(path)
-            except PaddleVideoFastError as error:
-                results[number] = Unread(shown_url(path), error)
-        read = time.perf_counter()
+        for number, (path, found, _) in enumerate(batch):
+            if isinstance(found, np.ndarray):
+                clips[number] = found
+            else:
+                results[number] = Unread(shown_url(path), found)
         for shape in {item.shape[1:] for item in clips.values()}:
             same = [number for number, item in clips.items() if item.shape[1:] == shape]
             predictions = self._run(
-                [shown_url(paths[number]) for number in same], [clips[number] for number in same]
+                [shown_url(batch[number].path) for number in same], [clips[number] for number in same]
             )
             results.update(zip(same, predictions))
-        self.times.append(BatchTime(len(paths), read - began, time.perf_counter() - read))
-        return [results[number] for number in range(len(paths))]
+        read_sec = sum(one.sec for one in batch)
+        self.times.append(BatchTime(len(batch), read_sec, time.perf_counter() - began))
+        return [results[number] for number in range(len(batch))]
 
     def _predict_windows(
         self, video: VideoReader, windowing: Windowing, batch_size: int, progress: Progress
@@ -481,14 +522,15 @@ def table(entry: Entry) -> str:
     return "\n".join(lines)
 
 
-def timing(times: Sequence[BatchTime]) -> str:
-    """Median times of the batches of a prediction, without the first few."""
+def timing(times: Sequence[BatchTime], wall_sec: float) -> str:
+    """Median times of the batches of a prediction, without the first few, and the files a second of all."""
+    rate = sum(each.num_files for each in times) / wall_sec
     times = times[_WARMUP_BATCHES:] or times
     preprocess_ms = statistics.median(time.preprocess_sec for time in times) * 1e3
     inference_ms = statistics.median(time.inference_sec for time in times) * 1e3
     return (
         f"preprocess_time(ms): {preprocess_ms:.1f}, inference_time(ms): {inference_ms:.1f}: "
-        f"median of {len(times)} batches of {times[0].num_files} files"
+        f"median of {len(times)} batches of {times[0].num_files} files; {rate:.2f} files a second in all"
     )
 
 

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import paddle
@@ -16,6 +17,7 @@ from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.deploy.export import ExportOptions, export_model
 from paddlevideo_fast.deploy.predictor import (
     BatchTime,
+    Prediction,
     Predictor,
     Unread,
     Windowing,
@@ -169,10 +171,40 @@ def test_a_bad_file_is_one_error_and_the_others_go_on(exported, predict, make_cl
 
 def test_the_first_batches_do_not_count_in_times():
     slow, fast = BatchTime(2, 9.0, 9.0), BatchTime(2, 0.002, 0.004)
-    assert timing([slow] * 3 + [fast] * 2) == (
-        "preprocess_time(ms): 2.0, inference_time(ms): 4.0: median of 2 batches of 2 files"
+    assert timing([slow] * 3 + [fast] * 2, wall_sec=5.0) == (
+        "preprocess_time(ms): 2.0, inference_time(ms): 4.0: median of 2 batches of 2 files; "
+        "2.00 files a second in all"
     )
-    assert "inference_time(ms): 9000.0: median of 3 batches" in timing([slow] * 3)  # no others
+    assert "inference_time(ms): 9000.0: median of 3 batches" in timing([slow] * 3, 1.0)  # no others
+
+
+def test_files_are_read_while_the_network_computes(exported, motion_videos, tmp_path, monkeypatch):
+    """In order, with the same scores, and not further ahead than two batches."""
+    (tmp_path / "text.mp4").write_text("no video")
+    videos = [*sorted(motion_videos.glob("valid/*.mp4"))[:9], tmp_path / "text.mp4"]
+    predictor = Predictor(exported("tsm", FLOAT32).program)
+    in_turn = list(predictor.predict(videos, 2))
+    third, read, whole = Event(), [], predictor.clips_of
+
+    def clips_of(path):
+        read.append(path)
+        if len(read) > 2:
+            third.set()
+        return whole(path)
+
+    run = predictor.program.run
+    monkeypatch.setattr(predictor, "clips_of", clips_of)
+    monkeypatch.setattr(predictor.program, "run", lambda clips: third.wait(60) and run(clips))
+    ahead = list(predictor.predict(videos, 2, num_readers=2))
+    assert [type(one) for one in ahead] == [*[Prediction] * 9, Unread]
+    for one, other in zip(ahead[:-1], in_turn):
+        assert one.path == other.path
+        np.testing.assert_array_equal(one.scores, other.scores)
+    read.clear()
+    some = predictor.predict(videos, 1, num_readers=1)
+    next(some)
+    some.close()
+    assert len(read) <= 4  # it, two ahead, and the one that the thread had begun
 
 
 def test_class_names_and_a_config_in_place_of_the_settings(
@@ -235,9 +267,8 @@ def test_benchmark_and_a_list_of_files(exported, predict, motion_videos, tmp_pat
     words = ["--model_file", program, "--enable_benchmark", "True", "-b", "2"]
     code, out, _ = predict("-i", videos[0], *words)
     assert code == 0
-    assert re.fullmatch(
-        r"preprocess_time\(ms\): [\d.]+, inference_time\(ms\): [\d.]+: median of 5 batches of 2 files\n", out
-    )
+    times = r"preprocess_time\(ms\): [\d.]+, inference_time\(ms\): [\d.]+"
+    assert re.fullmatch(times + r": median of 5 batches of 2 files; [\d.]+ files a second in all\n", out)
     (tmp_path / "files.txt").write_text("".join(f"{video}\n" for video in videos))
     listed = ["-i", tmp_path / "files.txt", "--time_test_file", "True"]
     assert "median of 7 batches of 2 files" in predict(*listed, *words)[1]
