@@ -136,6 +136,12 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--gpu_mem": {"type": count(1), "default": 8000, "help": "GPU memory in MB to reserve (default 8000)"},
     "--precision": {"choices": ("fp32", "fp16"), "default": "fp32", "help": "fp16: on a GPU only"},
     "--cpu_threads": {"type": count(1), "help": "CPU threads (default: one per core)"},
+    "--backend": {
+        "choices": ("auto", "paddle", "onednn", "onnxruntime"),
+        "help": "what runs the program on a CPU: Paddle Inference, without or with oneDNN, or onnxruntime, "
+        "which needs an export with --onnx; auto measures them at the start (default: as export found best "
+        "for the network)",
+    },
     "--enable_mkldnn": {
         "type": _truth,
         "help": "True, False: Paddle Inference with oneDNN on a CPU (convolutional networks only), or "
@@ -198,6 +204,13 @@ def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error("--use_tensorrt: runs on a GPU, and --use_gpu or --device says CPU")
     if device or args.use_tensorrt:
         args.provider = ["tensorrt" if args.use_tensorrt else "cuda" if device == "gpu" else "cpu"]
+    if args.backend:
+        if any(name != "cpu" for name in args.provider):
+            parser.error("--backend: is for a CPU; leave it out")
+        if args.enable_mkldnn is not None:
+            parser.error("--enable_mkldnn: says the same as --backend; leave one of the two out")
+        if args.params_file or Path(args.model_file or "").suffix in (".json", ".pdmodel", ".onnx"):
+            parser.error("--backend: the program is named with its file ending; leave one of the two out")
     for name in ("stride_sec", "timeline"):
         if getattr(args, name) is not None and args.window_sec is None:
             parser.error(f"--{name}: needs --window_sec")
@@ -319,7 +332,7 @@ def make_predictor(args: argparse.Namespace) -> Any:
     else:
         recipe = recipe_in_place(beside, load_config(args.config, args.override), bool(args.class_names))
     names = read_class_names(args.class_names, recipe.settings.num_classes) if args.class_names else None
-    return Predictor(program, args.params_file, recipe, names, options, args.threshold)
+    return Predictor(program, args.params_file, recipe, names, options, args.threshold, args.backend)
 
 
 def files_of(args: argparse.Namespace) -> list[Path]:

@@ -44,6 +44,7 @@ from paddlevideo_fast.deploy.recipe import (
     ProgramSettings,
     Recipe,
     Split,
+    clip_shape,
     read_recipe,
     recipe_of,
     views_of,
@@ -55,8 +56,6 @@ from paddlevideo_fast.io.sync import staged
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader import (
     Classes,
-    ClipRequest,
-    VideoRecord,
     build_dataset,
     classes_of_config,
     compared,
@@ -64,8 +63,6 @@ from paddlevideo_fast.loader import (
 )
 from paddlevideo_fast.loader.class_names import NAMES_FILE
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.pipeline import VideoFacts
-from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import (
     Backbone,
@@ -388,18 +385,6 @@ def _trained(cfg: Config, weights: str | Path, options: ExportOptions) -> nn.Lay
             "MODEL.backbone and MODEL.head, which changes no weight"
         )
     return model
-
-
-# A video that is larger and longer than any clip, so that a pipeline shows the shape of its clips.
-_ANY_VIDEO = VideoFacts(num_frames=100_000, avg_fps=30.0, width=1024, height=1024)
-
-
-def clip_shape(recipe: Recipe) -> list[int]:
-    """[T, H, W] of the clips that the pipeline makes for the network."""
-    dataset = recipe.dataset()
-    plan = dataset.pipeline.plan(_ANY_VIDEO, VideoRecord("a video", (0,)), ClipRequest(0, 0), Middle())
-    num_frames, height, width, _ = plan.geometry.plan().shape(len(plan.frames))
-    return [num_frames // dataset.num_crops, height, width]
 
 
 def _check_shape(shape: Sequence[int], layout: str) -> None:

@@ -9,15 +9,22 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader
 from paddlevideo_fast.decode.reader import VideoPart
-from paddlevideo_fast.deploy.program import ProgramOptions, open_program, settings_file
-from paddlevideo_fast.deploy.recipe import FREE, Recipe, read_recipe
+from paddlevideo_fast.deploy.program import (
+    ONNX_SUFFIX,
+    ProgramOptions,
+    Runtime,
+    fastest_runtime,
+    open_program,
+    settings_file,
+)
+from paddlevideo_fast.deploy.recipe import FREE, Recipe, clip_shape, read_recipe
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, VideoDecodeError, cause_of
 from paddlevideo_fast.io.files import UrlPath, as_path, read_names, walk
 from paddlevideo_fast.io.urls import shown_url
@@ -31,6 +38,7 @@ from paddlevideo_fast.metrics import DECISION
 from paddlevideo_fast.modeling import Preprocess
 
 Entry = dict[str, Any]
+Backend = Runtime | Literal["auto"]
 Progress = Callable[[Sequence[Sequence[int]]], Iterable[Sequence[int]]]
 _WARMUP_BATCHES = 3
 
@@ -247,6 +255,7 @@ class Predictor:
         recipe: how the program is fed; None: the recipe that export wrote next to it.
         class_names: names by number; None: the recipe's names.
         options: how to run the program.
+        backend: what runs the program on a CPU: "auto" measures it here; None: as the recipe says.
         threshold: from this probability on a class is predicted, where a video has any number of classes;
             None: 0.5.
 
@@ -266,6 +275,7 @@ class Predictor:
         class_names: Sequence[str] | None = None,
         options: ProgramOptions | None = None,
         threshold: float | None = None,
+        backend: Backend | None = None,
     ) -> None:
         self.recipe = recipe or read_recipe(settings_file(model_file))
         settings = self.recipe.settings
@@ -277,17 +287,22 @@ class Predictor:
         if settings.activation == "sigmoid" and threshold is None:
             threshold = DECISION
         self.threshold = threshold
-        self.program = open_program(
-            model_file, params_file, options, settings.checksums, settings.cpu_runtime
-        )
+        mean_and_std = self.recipe.dataset().pipeline.normalization
+        self._preprocess = Preprocess(*mean_and_std, settings.layout)
+        if backend == "auto":
+            runtime = fastest_runtime(model_file, self._any_clip(), options, settings.checksums)
+        else:
+            runtime = backend or settings.cpu_runtime
+        self.program = open_program(model_file, params_file, options, settings.checksums, runtime)
+        if backend == "onnxruntime" and self.program.model_file.suffix != ONNX_SUFFIX:
+            text = "no .onnx of this export, or no onnxruntime; export it with --onnx"
+            raise ProgramError(f"backend onnxruntime: {model_file} has {text}")
         self.class_names = class_names or settings.class_names
         if self.class_names and len(self.class_names) != settings.num_classes:
             raise ProgramError(
                 f"{self.program.model_file}: has {settings.num_classes} classes, and there are "
                 f"{len(self.class_names)} class_names"
             )
-        mean_and_std = self.recipe.dataset().pipeline.normalization
-        self._preprocess = Preprocess(*mean_and_std, settings.layout)
         self.times: list[BatchTime] = []
 
     def predict(
@@ -365,6 +380,15 @@ class Predictor:
             PaddleVideoFastError: the video does not decode, or its clips do not fit the program.
         """
         return self._clips(self.recipe.dataset([str(path)]))
+
+    def _any_clip(self) -> np.ndarray:
+        """A clip of noise, [1, ...], as the program takes it."""
+        settings = self.recipe.settings
+        shape = [
+            made if own == FREE else own for own, made in zip(settings.input_shape, clip_shape(self.recipe))
+        ]
+        pixels = np.random.default_rng(0).integers(0, 256, (1, *shape, 3), np.uint8)
+        return pixels if settings.input_dtype == "uint8" else self._preprocess.in_numpy(pixels)
 
     def _clips(self, dataset: ClipDataset, index: int = 0) -> np.ndarray:
         """As `clips_of`, of one record of a data set."""

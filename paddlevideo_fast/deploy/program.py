@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+import statistics
+import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +24,12 @@ from paddlevideo_fast.machine import num_cores
 Provider = Literal["cpu", "cuda", "tensorrt"]
 Runtime = Literal["onnxruntime", "paddle", "onednn"]
 """What runs a program on a CPU: onnxruntime, or Paddle Inference without and with oneDNN."""
+RUNTIMES: Sequence[Runtime] = ("onnxruntime", "paddle", "onednn")
 PROVIDERS: Sequence[Provider] = ("cpu", "cuda", "tensorrt")
+
+
+_NUM_ROUNDS = 5
+_SAME_LOGITS = 1e-3  # of the largest
 
 
 @dataclass(frozen=True)
@@ -405,7 +412,7 @@ def _fastest(
     model_file: Path, options: ProgramOptions, runtime: Runtime, checksums: Mapping[str, int]
 ) -> tuple[Path, ProgramOptions]:
     """A program of Paddle, or the .onnx beside it, and options: on a CPU as `runtime` says."""
-    if list(_providers(options, is_onnx=False)) != ["cpu"] or options.use_mkldnn is not None:
+    if not _is_on_cpu(options) or options.use_mkldnn is not None:
         return model_file, options
     if runtime == "onednn":
         return model_file, replace(options, use_mkldnn=True)
@@ -415,6 +422,62 @@ def _fastest(
         return model_file, options
     get_logger().info("onnxruntime runs %s; to use Paddle Inference, name %s", onnx, model_file.name)
     return onnx, options
+
+
+def fastest_runtime(
+    model_file: str | Path,
+    clips: np.ndarray,
+    options: ProgramOptions | None = None,
+    checksums: Mapping[str, int] | None = None,
+) -> Runtime:
+    """What runs a program fastest on this machine, measured; the log has the times.
+
+    Left out is what is not there, does not load, or gives other logits than Paddle Inference without oneDNN.
+
+    Args:
+        model_file: the program, without its ending.
+        clips: one clip, to run it with.
+        options: see `open_program`.
+        checksums: see `open_program`.
+
+    Raises:
+        ProgramError: the options are not for a CPU, or as of `open_program`.
+    """
+    if not _is_on_cpu(options or ProgramOptions()):
+        raise ProgramError(
+            "backend auto: measures what is fastest on a CPU; take the provider cpu, or no backend"
+        )
+    expected = open_program(model_file, None, options, checksums, "paddle").run(clips)
+    programs: dict[Runtime, Program] = {}
+    for runtime in RUNTIMES:
+        try:
+            program = open_program(model_file, None, options, checksums, runtime)
+            found = program.run(clips)
+        except (ProgramError, MissingExtraError) as error:
+            get_logger().info("%s is left out: %s", runtime, error)
+            continue
+        is_onnx, largest = program.model_file.suffix == ONNX_SUFFIX, np.abs(expected).max()
+        if is_onnx != (runtime == "onnxruntime"):
+            continue  # there is no .onnx
+        if runtime == "onednn" and not np.abs(found - expected).max() <= _SAME_LOGITS * largest:
+            get_logger().warning("onednn is left out: it gives other logits than Paddle without it")
+            continue
+        programs[runtime] = program
+    times: dict[Runtime, list[float]] = {runtime: [] for runtime in programs}
+    for _ in range(_NUM_ROUNDS):
+        for runtime, program in programs.items():
+            began = time.perf_counter()
+            program.run(clips)
+            times[runtime].append(time.perf_counter() - began)
+    medians = {runtime: statistics.median(several) for runtime, several in times.items()}
+    fastest = min(medians, key=medians.__getitem__)
+    told = ", ".join(f"{runtime} {1e3 * sec:.1f} ms" for runtime, sec in medians.items())
+    get_logger().info("a clip takes %s; the backend is %s", told, fastest)
+    return fastest
+
+
+def _is_on_cpu(options: ProgramOptions) -> bool:
+    return list(_providers(options, is_onnx=False)) == ["cpu"]
 
 
 def _providers(options: ProgramOptions, is_onnx: bool) -> Sequence[Provider]:

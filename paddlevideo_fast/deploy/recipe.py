@@ -15,13 +15,15 @@ from paddlevideo_fast.deploy.program import Runtime
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import (
     Classes,
+    ClipRequest,
     VideoRecord,
     build_pipeline,
     check_classes,
     classes_of_config,
 )
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.pipeline import Decoder
+from paddlevideo_fast.loader.pipeline import Decoder, VideoFacts
+from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import activation_of
 from paddlevideo_fast.plugins import located
@@ -122,6 +124,18 @@ class Recipe(NamedTuple):
             if content[name] == getattr(ProgramSettings, name):
                 del content[name]
         Config(content).save(path)
+
+
+# A video that is larger and longer than any clip, so that a pipeline shows the shape of its clips.
+_ANY_VIDEO = VideoFacts(num_frames=100_000, avg_fps=30.0, width=1024, height=1024)
+
+
+def clip_shape(recipe: Recipe) -> list[int]:
+    """[T, H, W] of the clips that the pipeline makes for the network."""
+    dataset = recipe.dataset()
+    plan = dataset.pipeline.plan(_ANY_VIDEO, VideoRecord("a video", (0,)), ClipRequest(0, 0), Middle())
+    num_frames, height, width, _ = plan.geometry.plan().shape(len(plan.frames))
+    return [num_frames // dataset.num_crops, height, width]
 
 
 def read_recipe(path: str | Path, imports: Sequence[str] = ()) -> Recipe:
