@@ -275,6 +275,12 @@ def _runs(result: str) -> Rows:
     return [["", *_top1(row)] for row in load(result)["rows"].values()]
 
 
+def _few_videos(*results: str) -> Rows:
+    """The same rows of several results beside each other."""
+    found = [load(result)["rows"].values() for result in results]
+    return [["", *(cell for row in rows for cell in _top1(row))] for rows in zip(*found, strict=True)]
+
+
 def _multigrid(result: str) -> Rows:
     """Costs are relative to the plain runs with the same seeds."""
     rows = load(result)["rows"]
@@ -370,7 +376,8 @@ TABLES: Mapping[str, Callable[[], Rows]] = {
     "several_labels": partial(_runs, "several_labels"),
     "clips_per_video": _clips_per_video,
     "clips_per_video_training": partial(_runs, "clips_per_video_training"),
-    "pretraining": partial(_runs, "pretraining"),
+    "few_videos": partial(_few_videos, "few_videos_5", "few_videos_20"),
+    "distillation": partial(_few_videos, "distillation_5", "distillation_20"),
     "presets": _presets,
     "packed": _packed,
     "loader": partial(
