@@ -33,6 +33,7 @@ from paddlevideo_fast.deploy.program import (
     PADDLE_SUFFIXES,
     PARAMS_SUFFIX,
     ProgramOptions,
+    Runtime,
     checksum_of,
     checksums_of,
     open_program,
@@ -301,7 +302,9 @@ def _export(
             real = ClipsOfVideos(videos, options.int8.num_clips, prepare)
             found, in_32_bits = quantize(in_float, files.onnx, real, settings.activation)
             measured = {**asdict(found), "float_layers": in_32_bits}
-            settings = replace(settings, int8=measured, cpu_runtime="onnxruntime")
+            own: Runtime = "paddle" if settings.cpu_runtime == "onnxruntime" else settings.cpu_runtime
+            runtime: Runtime = "onnxruntime" if found.speedup > 1 else own
+            settings = replace(settings, int8=measured, cpu_runtime=runtime)
     settings = replace(settings, checksums=checksums_of([*files.programs, files.params]))
     if options.paddlex is None:
         recipe._replace(settings=settings).save(files.settings)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import paddle
@@ -424,6 +424,21 @@ def _fastest(
     return onnx, options
 
 
+_Key = TypeVar("_Key")
+
+
+def median_times(programs: Mapping[_Key, Program], clips: np.ndarray) -> dict[_Key, float]:
+    """Median seconds of several runs of each program, which take turns."""
+    times: dict[_Key, list[float]] = {key: [] for key in programs}
+    for round_number in range(1 + _NUM_ROUNDS):
+        for key, program in programs.items():
+            began = time.perf_counter()
+            program.run(clips)
+            if round_number:  # the first run prepares
+                times[key].append(time.perf_counter() - began)
+    return {key: statistics.median(several) for key, several in times.items()}
+
+
 def fastest_runtime(
     model_file: str | Path,
     clips: np.ndarray,
@@ -463,13 +478,7 @@ def fastest_runtime(
             get_logger().warning("onednn is left out: it gives other logits than Paddle without it")
             continue
         programs[runtime] = program
-    times: dict[Runtime, list[float]] = {runtime: [] for runtime in programs}
-    for _ in range(_NUM_ROUNDS):
-        for runtime, program in programs.items():
-            began = time.perf_counter()
-            program.run(clips)
-            times[runtime].append(time.perf_counter() - began)
-    medians = {runtime: statistics.median(several) for runtime, several in times.items()}
+    medians = median_times(programs, clips)
     fastest = min(medians, key=medians.__getitem__)
     told = ", ".join(f"{runtime} {1e3 * sec:.1f} ms" for runtime, sec in medians.items())
     get_logger().info("a clip takes %s; the backend is %s", told, fastest)
