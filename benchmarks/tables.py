@@ -377,6 +377,7 @@ TABLES: Mapping[str, Callable[[], Rows]] = {
     "clips_per_video": _clips_per_video,
     "clips_per_video_training": partial(_runs, "clips_per_video_training"),
     "few_videos": partial(_few_videos, "few_videos_5", "few_videos_20"),
+    "lora": partial(_each, "lora", "", "{memory_mib:.0f}", "{ratio:.2f}×"),
     "distillation": partial(_few_videos, "distillation_5", "distillation_20"),
     "presets": _presets,
     "packed": _packed,
