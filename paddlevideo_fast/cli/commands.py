@@ -67,6 +67,7 @@ COMMANDS: dict[str, Command] = {
     "average": Command("paddlevideo_fast.cli.average", "average the weights of checkpoints", logs=True),
     "export": Command("paddlevideo_fast.cli.export", "write a trained network as a program"),
     "predict": Command("paddlevideo_fast.cli.predict", "predict the classes of videos with a program"),
+    "serve": Command("paddlevideo_fast.cli.serve", "answer requests for predictions over HTTP"),
     "convert": Command("paddlevideo_fast.cli.convert", "convert weights of another toolkit"),
     "doctor": Command("paddlevideo_fast.cli.doctor", "say where the time of a training goes"),
     "plan": Command("paddlevideo_fast.cli.plan", "show what a multigrid run does and costs"),

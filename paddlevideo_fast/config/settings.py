@@ -123,7 +123,7 @@ class RunSettings:
         "use_npu": "only CPU and GPU are supported",
         "use_xpu": "only CPU and GPU are supported",
         "inference_model_dir": "training and testing do not use it",
-        "quant_output_dir": "quantization is not done here",
+        "quant_output_dir": "`export --onnx --int8` quantizes",
     }
 
 
@@ -168,8 +168,8 @@ class DatasetSettings:
     }
     refused_arguments: ClassVar[dict[str, str]] = dict.fromkeys(
         ("quant", "batch_nums"),
-        "this is a config of post-training quantization, for a program that is exported already. It is "
-        "not done here, and there is nothing to train; take the config that the program was trained with",
+        "this is a config of post-training quantization, for a program that is exported already, and there "
+        "is nothing to train; take the config that the program was trained with, and `export --onnx --int8`",
     )
 
     def batch_size_of(self, split: SplitName) -> int:

@@ -15,7 +15,6 @@ import numpy as np
 
 from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader
-from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.deploy.program import (
     ONNX_SUFFIX,
     ProgramOptions,
@@ -25,14 +24,14 @@ from paddlevideo_fast.deploy.program import (
     settings_file,
 )
 from paddlevideo_fast.deploy.recipe import FREE, Recipe, clip_shape, read_recipe
-from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, VideoDecodeError, cause_of
+from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, cause_of
 from paddlevideo_fast.io.files import UrlPath, as_path, read_names, walk
 from paddlevideo_fast.io.urls import shown_url
-from paddlevideo_fast.loader import ClipRequest, VideoRecord
-from paddlevideo_fast.loader.collate import make_batch
+from paddlevideo_fast.loader import VideoRecord
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.untrimmed import Window
 from paddlevideo_fast.loader.untrimmed import Windowing as Windowing
+from paddlevideo_fast.loader.views import OpenDecoder, read_views
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.metrics import DECISION
 from paddlevideo_fast.modeling import Preprocess
@@ -107,17 +106,6 @@ class BatchTime(NamedTuple):
     num_files: int
     preprocess_sec: float
     inference_sec: float
-
-
-class OpenDecoder:
-    """Opens a video that is open already; closing what `open` returns leaves it open."""
-
-    def __init__(self, video: VideoReader) -> None:
-        self._video = video
-
-    def open(self, record: VideoRecord) -> VideoPart:
-        """All of the video."""
-        return VideoPart(self._video, 0, self._video.num_frames)
 
 
 class Segment(NamedTuple):
@@ -198,12 +186,14 @@ class WindowedPrediction:
         return sorted(segments, key=lambda segment: segment.start_sec)
 
 
-def join(parts: Sequence[Prediction], windows: Sequence[Window], video: VideoReader) -> WindowedPrediction:
+def join(
+    parts: Sequence[Prediction], windows: Sequence[Window], num_frames: int, fps: float
+) -> WindowedPrediction:
     """Joins the predictions of a video's windows to the prediction of the video."""
     scores = np.stack([part.scores for part in parts]).mean(axis=0, dtype=np.float64).astype(np.float32)
     logits = np.concatenate([part.logits for part in parts])
-    whole = Prediction(video.path, scores, logits, parts[0].class_names, parts[0].threshold)
-    return WindowedPrediction(whole, windows, parts, video.num_frames, video.avg_fps)
+    whole = Prediction(parts[0].path, scores, logits, parts[0].class_names, parts[0].threshold)
+    return WindowedPrediction(whole, windows, parts, num_frames, fps)
 
 
 def find_videos(path: str | Path) -> list[Path]:
@@ -390,21 +380,32 @@ class Predictor:
         pixels = np.random.default_rng(0).integers(0, 256, (1, *shape, 3), np.uint8)
         return pixels if settings.input_dtype == "uint8" else self._preprocess.in_numpy(pixels)
 
+    def predict_clips(self, clips: Sequence[np.ndarray], path: str) -> list[Prediction]:
+        """Predicts parts of a video, whose clips have the same shape.
+
+        Args:
+            clips: the views of each part, uint8 [V, T, H, W, 3], as the pipeline makes them.
+            path: of the video, for messages and the predictions.
+
+        Raises:
+            ProgramError: the program does not take the clips, or its logits are not finite.
+        """
+        return self._run([path] * len(clips), [self._prepared(views, path) for views in clips])
+
     def _clips(self, dataset: ClipDataset, index: int = 0) -> np.ndarray:
         """As `clips_of`, of one record of a data set."""
-        path = dataset.records[index].path
-        requests = [ClipRequest(index, 0, view, dataset.num_views) for view in range(dataset.num_views)]
-        batch = make_batch(dataset, requests)
-        for _, cause in batch.failures:
-            raise VideoDecodeError(path, cause)
+        return self._prepared(read_views(dataset, index), dataset.records[index].path)
+
+    def _prepared(self, clips: np.ndarray, path: str) -> np.ndarray:
+        """Clips uint8 [V, T, H, W, 3] as the program takes them."""
         settings = self.recipe.settings
-        shape = batch.clips.shape[1:4]
+        shape = clips.shape[1:4]
         if any(size not in (FREE, own) for size, own in zip(settings.input_shape, shape)):
             raise ProgramError(
                 f"{path}: its clips have T, H, W = {list(shape)}, the program takes "
                 f"{list(settings.input_shape)}; export it with another --input_shape"
             )
-        return batch.clips if settings.input_dtype == "uint8" else self._preprocess.in_numpy(batch.clips)
+        return clips if settings.input_dtype == "uint8" else self._preprocess.in_numpy(clips)
 
     def _read(self, paths: Iterator[str], num_readers: int, num_ahead: int) -> Generator[_Read, None, None]:
         """Reads files, in order, with so many threads and so many files ahead of the one that is taken."""
@@ -463,7 +464,7 @@ class Predictor:
         for batch in progress(batches):
             clips = [self._clips(dataset, number) for number in batch]
             parts += self._run([video.path] * len(batch), clips)
-        return join(parts, windows, video)
+        return join(parts, windows, video.num_frames, video.avg_fps)
 
     def _run(self, paths: Sequence[str], clips: Sequence[np.ndarray]) -> list[Prediction]:
         """Predicts videos, or windows, whose views [V, ...] have the same shape."""

@@ -17,13 +17,13 @@ from paddlevideo_fast.loader import (
     Classes,
     ClipRequest,
     VideoRecord,
-    build_pipeline,
     check_classes,
     classes_of_config,
 )
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.pipeline import Decoder, VideoFacts
 from paddlevideo_fast.loader.request import Middle
+from paddlevideo_fast.loader.views import Views
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import activation_of
 from paddlevideo_fast.plugins import located
@@ -105,17 +105,13 @@ class Recipe(NamedTuple):
 
     def dataset_of(self, records: Sequence[VideoRecord], decoder: Decoder | None = None) -> ClipDataset:
         """Like `dataset`, for records, which `decoder` opens if it is given."""
-        pipeline = build_pipeline(self.section)
-        pipeline.decoder = decoder or pipeline.decoder
-        return ClipDataset(
-            "",
-            pipeline=pipeline,
-            seed=0,
-            training=False,
-            num_ensemble_views=self.settings.num_ensemble_views,
-            num_spatial_crops=self.settings.num_spatial_crops,
-            records=records,
-        )
+        return self.views.dataset(records, decoder)
+
+    @property
+    def views(self) -> Views:
+        """How a video becomes clips."""
+        settings = self.settings
+        return Views(self.section, settings.num_ensemble_views, settings.num_spatial_crops)
 
     def save(self, path: str | Path) -> None:
         """Writes the settings file, which `read_recipe` reads."""

@@ -52,6 +52,7 @@ NOT_MEASURED = {
         "performance": "0 2 3 4",
         "remote_data": "0.25 1 4 10",
         "training": "0.1 4 95",
+        "serving": "2 16",
     },
     "setting of a measurement": {"benchmarks": "0.05 2 2.5 0.7071"},
     "chance: 1 / number of classes": {

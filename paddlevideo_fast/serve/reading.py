@@ -1,0 +1,243 @@
+"""Reads the videos of strangers in processes that may run out of memory, crash or be killed. Needs no Paddle.
+
+What a file can do to its reader ends with the process: the server starts another one and answers.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import resource
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paddlevideo_fast.decode import Span, VideoReader
+from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
+from paddlevideo_fast.loader.annotations import VideoRecord
+from paddlevideo_fast.loader.untrimmed import Window, Windowing
+from paddlevideo_fast.loader.views import OpenDecoder, Views, read_views
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.plugins import import_all, installed_imports, located
+
+_IS_FULL = "needs more memory than the server gives to a video"
+
+
+class UnusableError(PaddleVideoFastError):
+    """A video that does not decode, or is larger than the server takes."""
+
+
+class SlowError(PaddleVideoFastError):
+    """A request that was not done in its time."""
+
+
+@dataclass(frozen=True)
+class VideoLimits:
+    """The largest videos that are read.
+
+    Args:
+        max_sec: length.
+        max_frames: number of frames.
+        max_pixels: pixels of a frame.
+        max_windows: windows that a request may ask for.
+        memory_mb: memory that reading one video may take, in MiB.
+    """
+
+    max_sec: float = 600.0
+    max_frames: int = 100_000
+    max_pixels: int = 4096 * 2304
+    max_windows: int = 1000
+    memory_mb: int = 2048
+
+    def check(self, video: VideoReader) -> None:
+        """Raises `UnusableError` where a video is larger."""
+        if video.num_frames > self.max_frames:
+            raise UnusableError(f"has {video.num_frames:,} frames; {self.max_frames:,} are allowed")
+        length_sec = video.num_frames / video.avg_fps if video.avg_fps else 0.0
+        if length_sec > self.max_sec:
+            raise UnusableError(f"lasts {length_sec:,.0f} s; {self.max_sec:,.0f} s are allowed")
+        if video.width * video.height > self.max_pixels:
+            raise UnusableError(
+                f"has frames of {video.width}×{video.height}; {self.max_pixels:,} pixels are allowed"
+            )
+
+
+class ReadVideo(NamedTuple):
+    """What is known of a video before its clips come.
+
+    Attributes:
+        num_frames: of the video.
+        fps: frames a second, on average.
+        windows: that it is cut into; None: it is read as a whole.
+    """
+
+    num_frames: int
+    fps: float
+    windows: Sequence[Window] | None
+
+
+@dataclass(frozen=True)
+class ReadingSettings:
+    """What a process has to know to read videos.
+
+    Args:
+        views: how a video becomes clips.
+        imports: plug-ins that the pipeline needs.
+        limits: of the videos.
+    """
+
+    views: Views
+    imports: Sequence[str]
+    limits: VideoLimits
+
+
+def _read(path: str, windowing: Windowing | None, settings: ReadingSettings) -> Iterator[Any]:
+    """A `ReadVideo`, then the views uint8 [V, T, H, W, 3] of the video or of each window."""
+    whole = settings.views.dataset([VideoRecord(path, (0,))])
+    with whole.open(whole.records[0]) as video:
+        settings.limits.check(video)
+        windows = None if windowing is None else windowing.cut(path, video.num_frames, video.avg_fps)
+        if windows is not None and len(windows) > settings.limits.max_windows:
+            raise UnusableError(f"has {len(windows):,} windows; {settings.limits.max_windows:,} are allowed")
+        yield ReadVideo(video.num_frames, video.avg_fps, windows)
+        spans = [None] if windows is None else [Span(*window) for window in windows]
+        records = [VideoRecord(path, (0,), span=span) for span in spans]
+        dataset = settings.views.dataset(records, OpenDecoder(video))
+        for number in range(len(records)):
+            yield read_views(dataset, number)
+
+
+def _answers(path: str, windowing: Windowing | None, settings: ReadingSettings) -> Iterator[Any]:
+    """As `_read`; at the end None, or an error whose text does not name the path."""
+    try:
+        yield from _read(path, windowing, settings)
+        yield None
+    except MemoryError:
+        yield UnusableError(_IS_FULL)
+    except VideoDecodeError as error:
+        yield UnusableError(f"cannot be decoded: {error.cause}".replace(path, "the file"))
+    except PaddleVideoFastError as error:
+        if isinstance(error.__cause__, MemoryError):
+            yield UnusableError(_IS_FULL)
+            return
+        yield UnusableError(str(error).removeprefix(f"{path}: ").replace(path, "the video"))
+
+
+def _work(connection: Connection, settings: ReadingSettings) -> None:
+    """Answers the requests of a connection until its other end is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which closes the connection
+    import_all([*installed_imports(), *(located(name, "imports", "") for name in settings.imports)])
+    with open("/proc/self/statm", encoding="ascii") as file:
+        own = int(file.read().split()[0]) * resource.getpagesize()
+    limit = own + (settings.limits.memory_mb << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            windowing = connection.recv()
+            descriptor = reduction.recv_handle(connection)
+            try:
+                for answer in _answers(f"/proc/self/fd/{descriptor}", windowing, settings):
+                    connection.send(answer)
+            finally:
+                os.close(descriptor)
+
+
+class _Process:
+    """A process that reads one video at a time.
+
+    Attributes:
+        is_reading: it has not answered everything; where nobody listens any more, it must be stopped.
+    """
+
+    is_reading = False
+
+    def __init__(self, settings: ReadingSettings) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs, settings), daemon=True, name="reader")
+        self._process.start()
+        theirs.close()
+
+    def read(self, descriptor: int, windowing: Windowing | None, deadline: float) -> Iterator[Any]:
+        """As `Readers.read`."""
+        self.is_reading = True
+        try:
+            self._connection.send(windowing)
+            reduction.send_handle(self._connection, descriptor, self._process.pid)
+            while True:
+                if not self._connection.poll(max(deadline - time.monotonic(), 0.0)):
+                    raise SlowError("reading the video takes too long")
+                answer = self._connection.recv()
+                if isinstance(answer, (ReadVideo, np.ndarray)):
+                    yield answer
+                    continue
+                self.is_reading = False
+                if answer is not None:
+                    raise answer
+                return
+        except (EOFError, OSError) as error:
+            self._process.join(1)
+            raise UnusableError(
+                f"ended the process that read it (exit code {self._process.exitcode})"
+            ) from error
+
+    def stop(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.join()
+        self._connection.close()
+
+
+class Readers:
+    """Processes that read videos; one that fails is replaced.
+
+    Args:
+        settings: of all of them.
+        num_readers: number of processes.
+    """
+
+    def __init__(self, settings: ReadingSettings, num_readers: int) -> None:
+        self._settings = settings
+        self._num_readers = num_readers
+        self._idle: queue.Queue[_Process] = queue.Queue()
+        for _ in range(num_readers):
+            self._idle.put(_Process(settings))
+
+    def read(self, descriptor: int, windowing: Windowing | None, deadline: float) -> Iterator[Any]:
+        """Reads a video.
+
+        Args:
+            descriptor: of an open file.
+            windowing: how to cut it; None: it is read as a whole.
+            deadline: by `time.monotonic`.
+
+        Yields:
+            A `ReadVideo`, then the views uint8 [V, T, H, W, 3] of the video or of each window.
+
+        Raises:
+            UnusableError: the video does not decode, is too large, or ends its process.
+            SlowError: there is no time left.
+        """
+        try:
+            process = self._idle.get(timeout=max(deadline - time.monotonic(), 0.001))
+        except queue.Empty:
+            raise SlowError("no process was free to read the video") from None
+        try:
+            yield from process.read(descriptor, windowing, deadline)
+        finally:
+            if process.is_reading:
+                get_logger(__name__).info("a process that reads videos is replaced")
+                process.stop()
+                process = _Process(self._settings)
+            self._idle.put(process)
+
+    def close(self) -> None:
+        """Ends the processes, each when it is idle."""
+        for _ in range(self._num_readers):
+            self._idle.get().stop()
