@@ -100,7 +100,7 @@ def _ours(recipe: str, file: str) -> Callable[[int], Any]:
 
 def _pipeline(checkout: Path, config: Path) -> list[Callable[[Any], Any]]:
     """The steps of PIPELINE.train of one of PaddleVideo's configs, built from its classes."""
-    classes = _classes(checkout)
+    classes = paddlevideo_pipelines(checkout)
     section = yaml.safe_load(config.read_text(encoding="utf-8"))["PIPELINE"]["train"]
     transforms = section.pop("transform")
     named = [(part.pop("name"), part) for part in section.values()]
@@ -108,7 +108,7 @@ def _pipeline(checkout: Path, config: Path) -> list[Callable[[Any], Any]]:
     return [classes.get(name)(**arguments) for name, arguments in named]
 
 
-def _classes(checkout: Path) -> Any:
+def paddlevideo_pipelines(checkout: Path) -> Any:
     """PaddleVideo's registry of pipeline steps.
 
     Its packages are entered without their `__init__`: those import every task of PaddleVideo.

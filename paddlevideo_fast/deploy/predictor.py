@@ -280,7 +280,7 @@ class Predictor:
         mean_and_std = self.recipe.dataset().pipeline.normalization
         self._preprocess = Preprocess(*mean_and_std, settings.layout)
         if backend == "auto":
-            runtime = fastest_runtime(model_file, self._any_clip(), options, settings.checksums)
+            runtime = fastest_runtime(model_file, self.any_clip(), options, settings.checksums)
         else:
             runtime = backend or settings.cpu_runtime
         self.program = open_program(model_file, params_file, options, settings.checksums, runtime)
@@ -371,7 +371,7 @@ class Predictor:
         """
         return self._clips(self.recipe.dataset([str(path)]))
 
-    def _any_clip(self) -> np.ndarray:
+    def any_clip(self) -> np.ndarray:
         """A clip of noise, [1, ...], as the program takes it."""
         settings = self.recipe.settings
         shape = [

@@ -1,0 +1,142 @@
+"""Exported networks in float32 and in int8: time of a clip, size, and top-1 of trained ones."""
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+
+from benchmarks.measuring import write_clips
+from paddlevideo_fast.cli import count
+from paddlevideo_fast.config import Config, load_config
+from paddlevideo_fast.config.builtin import CONFIG_FILE
+from paddlevideo_fast.deploy.export import Calibration, ExportedFiles, ExportOptions, export_model
+from paddlevideo_fast.deploy.predictor import Prediction, Predictor
+from paddlevideo_fast.deploy.program import Program, ProgramOptions, median_times, open_program
+from paddlevideo_fast.deploy.recipe import read_recipe
+from paddlevideo_fast.engine.output import weights_of_run
+from paddlevideo_fast.errors import ProgramError
+from paddlevideo_fast.loader import build_dataset
+from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.modeling import build_model
+
+NETWORKS = {
+    "TSM-R50, 8×224²": "tsm/tsm_k400_videos.yaml",
+    "ppTSM-R50, 8×224²": "pptsm/pptsm_k400_videos_uniform.yaml",
+    "PP-TSMv2, 8×224²": "pptsm/v2/pptsm_lcnet_k400_8frames_uniform.yaml",
+    "SlowFast-R50 4×16, 32×224²": "slowfast/slowfast_4x16.yaml",
+    "X3D-M, 16×224²": "x3d/x3d_m.yaml",
+    "VideoMAE ViT-S, 16×224²": "videomae/videomae_vit_s_k400_videos.yaml",
+}
+_NUM_CLIPS = 4  # that calibrate a network with random weights
+_OPSET = 13
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument(
+        "--networks", nargs="*", choices=NETWORKS, default=[*NETWORKS], help="to time (default: all)"
+    )
+    parser.add_argument(
+        "--trained",
+        nargs="*",
+        default=[],
+        metavar="RUN",
+        help="output folders of runs whose top-1 is compared (default: none)",
+    )
+    parser.add_argument(
+        "--calibration_clips", type=count(1), default=128, help="of a trained network (default 128)"
+    )
+
+
+def run(networks: Sequence[str], trained: Sequence[str], calibration_clips: int = 128) -> dict[str, Any]:
+    """Exports each network twice, in float32 and in int8, and runs the programs in turn.
+
+    Networks of NETWORKS have random weights and noise as videos, which changes no time. Those that are
+    trained are exported as users do it, and predict their whole validation list.
+
+    Returns:
+        "cores", and "networks" and "trained": for each the median "ms" of a clip and the "mb" of the files,
+        both by program, "float_layers", and "ratio": time of the float ONNX program over int8's. Of a trained
+        network "top1", by program, and the "videos" of its list.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        timed = {title: _timed(folder, title) for title in networks}
+        runs = {Path(given).name: _trained(folder, Path(given), calibration_clips) for given in trained}
+    return {"cores": num_cores(), "networks": timed, "trained": runs}
+
+
+def _timed(folder: Path, title: str) -> dict[str, Any]:
+    listed = folder / "clips.list"
+    if not listed.exists():
+        listed.write_text("".join(f"{path} 0\n" for path in write_clips(folder, 2 * _NUM_CLIPS)))
+    cfg = load_config(
+        f"configs/recognition/{NETWORKS[title]}",
+        [f"DATASET.valid={{format: VideoDataset, file_path: {listed}}}"],
+    )
+    weights = folder / "random.pdparams"
+    paddle.seed(1)
+    paddle.save(build_model(cfg["MODEL"], load_pretrained=False).state_dict(), str(weights))
+    return _compared(_exports(cfg, weights, folder / "exported" / str(len(title)), _NUM_CLIPS))
+
+
+def _trained(folder: Path, given: Path, num_clips: int) -> dict[str, Any]:
+    cfg = load_config(given / CONFIG_FILE)
+    exports = _exports(cfg, weights_of_run(str(given)), folder / given.name, num_clips)
+    dataset = build_dataset(cfg["DATASET"]["valid"], cfg["PIPELINE"]["valid"], training=False, seed=0)
+    files = {"Paddle": exports[0].program, "float ONNX": exports[0].onnx, "int8 ONNX": exports[1].onnx}
+    top1 = {}
+    for name, file in files.items():
+        assert file is not None
+        predictor = Predictor(file, recipe=read_recipe(exports[0].settings))
+        found = predictor.predict([record.path for record in dataset.records], 8, num_cores())
+        right = [
+            isinstance(one, Prediction) and one.top(1)[0].class_id in record.labels
+            for one, record in zip(found, dataset.records)
+        ]
+        top1[name] = float(np.mean(right))
+    return {**_compared(exports), "top1": top1, "videos": len(dataset)}
+
+
+def _exports(cfg: Config, weights: Any, folder: Path, num_clips: int) -> tuple[ExportedFiles, ExportedFiles]:
+    options = (
+        ExportOptions(onnx_opset=_OPSET),
+        ExportOptions(onnx_opset=_OPSET, int8=Calibration(None, num_clips)),
+    )
+    names = ("float", "int8")
+    one, other = (export_model(cfg, weights, folder / name, name, each) for name, each in zip(names, options))
+    return one, other
+
+
+def _compared(exports: tuple[ExportedFiles, ExportedFiles]) -> dict[str, Any]:
+    in_float, in_int8 = exports
+    assert in_float.onnx is not None
+    assert in_int8.onnx is not None
+    programs: dict[str, Program] = {
+        "Paddle": open_program(in_float.program),
+        "float ONNX": open_program(in_float.onnx),
+        "int8 ONNX": open_program(in_int8.onnx),
+    }
+    clip = Predictor(in_float.program).any_clip()
+    try:
+        programs["Paddle, oneDNN"] = open_program(in_float.program, options=ProgramOptions(use_mkldnn=True))
+        programs["Paddle, oneDNN"].run(clip)
+    except ProgramError:
+        programs.pop("Paddle, oneDNN", None)
+    sec = median_times(programs, clip)
+    sizes = {
+        "Paddle": in_float.program.stat().st_size + in_float.params.stat().st_size,
+        "float ONNX": in_float.onnx.stat().st_size,
+        "int8 ONNX": in_int8.onnx.stat().st_size,
+    }
+    measured = read_recipe(in_int8.settings).settings.int8 or {}
+    return {
+        "ms": {name: 1e3 * each for name, each in sec.items()},
+        "mb": {name: size / 1e6 for name, size in sizes.items()},
+        "ratio": sec["float ONNX"] / sec["int8 ONNX"],
+        "float_layers": len(measured["float_layers"]),
+    }

@@ -1,0 +1,126 @@
+"""A server under load on the loopback address: answers by status, their time, and the server's memory."""
+
+import argparse
+import http.client
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+from benchmarks.measuring import write_clips
+from paddlevideo_fast.cli import count
+from paddlevideo_fast.errors import PaddleVideoFastError
+
+_BUSY = 503
+_PAUSE_SEC = 0.05  # of a client that was refused
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument("model", help="what `paddlevideo-fast serve` takes")
+    parser.add_argument("--clients", type=count(1), default=64, help="at a time (default 64)")
+    parser.add_argument("--seconds", type=count(1), default=60, help="of each part (default 60)")
+
+
+def run(model: str, clients: int = 64, seconds: int = 60) -> dict[str, Any]:
+    """Asks a server of these flags for predictions of small videos, one after the other with each client.
+
+    Returns:
+        "clients", "seconds", and for each part: "statuses", number of answers by status; "other", requests
+        without an answer; "answers_per_sec" with status 200, and the median and the 99th percentile of their
+        time; "clips_of_batch", the mean; "memory_mib" of all processes of the server after a tenth of the
+        time and at the end.
+
+    Raises:
+        PaddleVideoFastError: the server does not start.
+    """
+    parts = {
+        "a batch of 8, 64 requests": (),
+        "a batch of 1, 64 requests": ("--max_batch", "1"),
+        "a batch of 8, 16 requests": ("--max_queue", "16"),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        bodies = [path.read_bytes() for path in write_clips(Path(folder), 20, 30)]
+        found = {name: _part(model, flags, bodies, clients, seconds) for name, flags in parts.items()}
+    return {"clients": clients, "seconds": seconds, "parts": found}
+
+
+def _part(
+    model: str, flags: tuple[str, ...], bodies: list[bytes], clients: int, seconds: int
+) -> dict[str, Any]:
+    words = [sys.executable, "-m", "paddlevideo_fast", "serve", model, "--port", "0", *flags]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = next((line for line in process.stderr if " answers at " in line), None)
+        if line is None:
+            raise PaddleVideoFastError(f"the server of {model} does not start")
+        port = int(line.partition(" ;")[0].rstrip("/").rpartition(":")[2])
+        try:
+            return _load(process.pid, port, bodies, clients, seconds)
+        finally:
+            process.terminate()
+
+
+def _load(server: int, port: int, bodies: list[bytes], clients: int, seconds: int) -> dict[str, Any]:
+    statuses: Counter[int] = Counter()
+    times, others, lock = [], [], threading.Lock()
+    end = time.monotonic() + seconds
+
+    def client(number: int) -> None:
+        rng, connection = random.Random(number), http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        while time.monotonic() < end:
+            began = time.monotonic()
+            try:
+                connection.request("POST", "/predict?top_k=1", rng.choice(bodies))
+                answer = connection.getresponse()
+                answer.read()
+            except (OSError, http.client.HTTPException) as error:
+                others.append(repr(error))
+                connection.close()
+                continue
+            with lock:
+                statuses[answer.status] += 1
+                if answer.status == 200:
+                    times.append(time.monotonic() - began)
+            if answer.status == _BUSY:
+                time.sleep(_PAUSE_SEC)
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    time.sleep(seconds / 10)
+    memory = [_memory_mib(server)]
+    for thread in threads:
+        thread.join()
+    memory.append(_memory_mib(server))
+    cuts = quantiles(times, n=100)
+    return {
+        "statuses": {str(status): number for status, number in sorted(statuses.items())},
+        "other": len(others),
+        "answers_per_sec": len(times) / seconds,
+        "sec": [cuts[49], cuts[98]],
+        "clips_of_batch": _mean_batch(port),
+        "memory_mib": memory,
+    }
+
+
+def _memory_mib(server: int) -> int:
+    """Resident memory of a process and its children."""
+    text = subprocess.run(["ps", "-eo", "pid=,ppid=,rss="], capture_output=True, text=True, check=True)
+    rows = (map(int, line.split()) for line in text.stdout.splitlines())
+    return sum(rss for pid, parent, rss in rows if server in (pid, parent)) // 1024
+
+
+def _mean_batch(port: int) -> float:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection.request("GET", "/metrics")
+    lines = (line.split(" ") for line in connection.getresponse().read().decode().splitlines())
+    found = {line[0]: float(line[1]) for line in lines if len(line) == 2}
+    name = "paddlevideo_fast_batch_clips"
+    return found[f"{name}_sum"] / found[f"{name}_count"]
