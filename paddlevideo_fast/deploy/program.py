@@ -267,10 +267,11 @@ _TENSORRT_WORKSPACE = 1 << 30  # bytes
 
 def _onnx_providers(provider: Provider, options: ProgramOptions) -> list[Any]:
     """What onnxruntime tries for each operator, in this order; operators without a kernel go to the next."""
-    limit = {"gpu_mem_limit": options.gpu_mem_mb << 20}
+    # onnxruntime's exhaustive search, its default, costs seconds at each new shape
+    on_cuda = {"gpu_mem_limit": options.gpu_mem_mb << 20, "cudnn_conv_algo_search": "HEURISTIC"}
     chain: dict[Provider, Any] = {
         "cpu": "CPUExecutionProvider",
-        "cuda": ("CUDAExecutionProvider", limit),
+        "cuda": ("CUDAExecutionProvider", on_cuda),
         "tensorrt": (
             "TensorrtExecutionProvider",
             {

@@ -26,6 +26,7 @@ from paddlevideo_fast.deploy.program import (
     OnnxProgram,
     PaddleProgram,
     ProgramOptions,
+    _onnx_providers,
     find_program,
     open_program,
 )
@@ -157,6 +158,16 @@ def test_a_provider_that_is_not_there_is_one_sentence(exported, monkeypatch, opt
 
 
 @needs_onnx
+def test_convolutions_on_a_gpu_are_chosen_without_an_exhaustive_search():
+    chain = _onnx_providers("tensorrt", ProgramOptions(gpu_mem_mb=2))
+    assert [one if isinstance(one, str) else one[0] for one in chain] == [
+        "TensorrtExecutionProvider",
+        "CUDAExecutionProvider",
+        "CPUExecutionProvider",
+    ]
+    assert chain[1][1] == {"gpu_mem_limit": 2 << 20, "cudnn_conv_algo_search": "HEURISTIC"}
+
+
 def test_a_provider_whose_libraries_do_not_load_is_told(exported, trained, monkeypatch, caplog):
     there = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: there)
