@@ -157,7 +157,7 @@ def _timed(found: Comparison, model_file: Path, target: Path, clip: np.ndarray) 
     if speedup <= 1:
         logger.warning(
             "int8 is slower than float32 here, so predict takes the program of Paddle: onnxruntime is fast "
-            "in int8 with 2D convolutions and linear layers, on processors with VNNI or AMX"
+            "in int8 on processors with VNNI or AMX"
         )
     return replace(found, speedup=speedup)
 
@@ -215,7 +215,7 @@ class _Quantizer:
         folder: an empty one, for `prepared`.
 
     Attributes:
-        prepared: the program, with its batch norms in its convolutions.
+        prepared: the program, with its batch norms in its convolutions, and as `make_planar` writes it.
         layers: names of the operators that have weights, in their order.
     """
 
@@ -224,12 +224,18 @@ class _Quantizer:
             import onnx
             import onnxruntime
             from onnxruntime.quantization.shape_inference import quant_pre_process
+
+            from paddlevideo_fast.deploy.planar import make_planar
         except ModuleNotFoundError as error:
             raise MissingExtraError(str(error.name), "onnx", "export to int8") from error
         self.prepared = folder / "prepared.onnx"
         onnxruntime.set_default_logger_severity(_ERRORS)
         quant_pre_process(str(model_file), str(self.prepared), skip_symbolic_shape=True)
-        graph = onnx.load(str(self.prepared)).graph
+        program = onnx.load(str(self.prepared))
+        if not make_planar(program):
+            logger.info("3D convolutions remain, which are slow in int8: the export has a free H or W")
+        onnx.save(program, str(self.prepared))
+        graph = program.graph
         weights = {value.name for value in graph.initializer}
         layers = [node for node in graph.node if node.op_type in _LAYERS]
         self.layers = [node.name for node in layers if weights.intersection(node.input[1:])]

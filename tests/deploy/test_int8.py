@@ -143,7 +143,7 @@ def test_other_kinds_of_networks(trained, motion_videos, tmp_path, network):
     settings = yaml.safe_load(files.settings.read_text())
     assert settings["int8"]["num_clips"] == 5
     assert settings["int8"]["deviation"] < 0.05
-    is_faster = settings["int8"]["speedup"] > 1  # 3D convolutions are not
+    is_faster = settings["int8"]["speedup"] > 1  # with networks as small as these, on some machines only
     assert (
         settings["cpu_runtime"] == {True: "onnxruntime", False: OTHERWISE.get(network, "paddle")}[is_faster]
     )
