@@ -7,7 +7,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 # With few channels, onnxruntime 1.32 takes up to ten times as long for a 3D convolution in int8 as for the 2D
-# convolution that replaces it; with 32 channels, little longer. See decision 51.
+# convolution that replaces it; with 32 channels, little longer. See decision 53.
 _FEW_CHANNELS = 16
 
 

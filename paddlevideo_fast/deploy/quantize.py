@@ -156,8 +156,7 @@ def _timed(found: Comparison, model_file: Path, target: Path, clip: np.ndarray) 
     )
     if speedup <= 1:
         logger.warning(
-            "int8 is slower than float32 here, so predict takes the program of Paddle: onnxruntime is fast "
-            "in int8 on processors with VNNI or AMX"
+            "int8 is slower than float32 here: onnxruntime is fast in int8 on processors with VNNI or AMX"
         )
     return replace(found, speedup=speedup)
 
