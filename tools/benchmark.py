@@ -23,6 +23,7 @@ BENCHMARKS = {
     "cpu": "a training step, a prediction and operators on a CPU: here, in an earlier revision, in PyTorch",
     "dali": "training clips through NVIDIA DALI on a CPU, and through our own reader",
     "exactness": "wrong frames of our reader, decord and OpenCV on clips whose frames carry their number",
+    "explain": "Grad-CAM and occlusion on clips whose moving object is known",
     "features": "an epoch of a head on stored features, and through the network with a frozen backbone",
     "live": "a simulated camera: delay of predictions, memory, dropped frames",
     "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",

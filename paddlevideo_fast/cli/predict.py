@@ -32,6 +32,7 @@ from tqdm import tqdm
 
 from paddlevideo_fast.cli.command import add_import_argument, find_weights, quiet_import
 from paddlevideo_fast.command_line import CommandParser, add_options, count
+from paddlevideo_fast.config import Config
 from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.startup import prepare_process
@@ -120,6 +121,15 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--timeline": {"metavar": "PATH", "help": "draw the classes over time: a .png file, or a folder of them"},
     "--annotated": {"metavar": "DIR", "help": "write the videos with their classes on the frames"},
+    "--explain": {
+        "metavar": "DIR",
+        "help": "write a picture of each video: the frames of its first view, and a heat map of what decided",
+    },
+    "--explain_by": {
+        "choices": ("gradcam", "occlusion"),
+        "help": "gradcam: one pass back through the network; occlusion: hundreds of passes forth, of any "
+        "program (default: gradcam where MODEL is weights or a run's folder, else occlusion)",
+    },
     "--device": {
         "choices": ("cpu", "gpu"),
         "help": "where the program runs (default: Paddle's device; an .onnx program: cpu)",
@@ -219,7 +229,7 @@ def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if is_live(args.input_file):
         if args.window_sec is None:
             parser.error("--input_file: a live input is predicted in windows; give --window_sec")
-        for name in ("timeline", "annotated", "enable_benchmark", "time_test_file"):
+        for name in ("timeline", "annotated", "explain", "enable_benchmark", "time_test_file"):
             if getattr(args, name):
                 parser.error(f"--{name}: is for files, not for live input")
         if any("=" not in option for option in args.live_option):
@@ -236,8 +246,16 @@ def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error("--override: sets a key of --config, which is missing")
     if args.params_file and args.has_weights:
         parser.error(f"--params_file: is for a program, and {args.model} has weights")
-    if args.enable_benchmark and (args.window_sec is not None or args.annotated):
-        parser.error("--enable_benchmark: times whole files; leave out --window_sec and --annotated")
+    if args.enable_benchmark and (args.window_sec is not None or args.annotated or args.explain):
+        text = "times whole files; leave out --window_sec, --annotated and --explain"
+        parser.error(f"--enable_benchmark: {text}")
+    if args.explain and args.window_sec is not None:
+        parser.error("--explain: explains whole files; leave out --window_sec")
+    if args.explain_by and not args.explain:
+        parser.error("--explain_by: needs --explain")
+    if args.explain_by == "gradcam" and not args.has_weights:
+        text = "needs the network; give MODEL as weights or the output folder of a run, or take occlusion"
+        parser.error(f"--explain_by: gradcam {text}")
 
 
 def _programs_in(model: str) -> list[str] | None:
@@ -267,6 +285,15 @@ def _program(args: argparse.Namespace) -> str:
         return programs[0]
     from paddlevideo_fast.deploy.from_checkpoint import program_of_weights
 
+    return str(program_of_weights(*_network(args)))
+
+
+def _network(args: argparse.Namespace) -> tuple[Config, Path]:
+    """The config and the weights that MODEL means.
+
+    Raises:
+        PaddleVideoFastError: there are none.
+    """
     if is_url(args.model):
         raise ProgramError(
             f"{args.model}: weights at a URL are exported first:  paddlevideo-fast export CONFIG -w URL"
@@ -283,7 +310,7 @@ def _program(args: argparse.Namespace) -> str:
         weights = Path(find_weights(None, load_config(config), args.model))
         if (weights.parent / CONFIG_FILE).is_file():
             config = weights.parent / CONFIG_FILE  # as it was when they were trained
-    return str(program_of_weights(load_config(config, args.override), weights))
+    return load_config(config, args.override), weights
 
 
 @contextlib.contextmanager
@@ -346,24 +373,53 @@ def files_of(args: argparse.Namespace) -> list[Path]:
 
 
 @contextlib.contextmanager
-def picture_folders(args: argparse.Namespace) -> Iterator[tuple[Path | None, Path | None]]:
-    """Where to write annotated videos and timelines, on this machine; other processes are kept out meanwhile.
+def picture_folders(args: argparse.Namespace) -> Iterator[dict[str, Path]]:
+    """Where to write pictures and annotated videos, on this machine; other processes are kept out meanwhile.
 
     What is for a URL is uploaded at the end.
+
+    Yields:
+        Those of "annotated", "timeline" and "explain" that are asked for.
     """
-    annotated = timeline = None
+    found: dict[str, Path] = {}
     with contextlib.ExitStack() as stack:
-        if args.annotated:
-            annotated = stack.enter_context(staged(args.annotated))
-            stack.enter_context(only_writer(annotated, given_by="--annotated"))
-        if args.timeline:
-            is_picture = args.timeline.lower().endswith(".png")
-            folder, name = os.path.split(args.timeline) if is_picture else (args.timeline, "")
+        for name in ("annotated", "timeline", "explain"):
+            given = getattr(args, name)
+            if not given:
+                continue
+            is_picture = name == "timeline" and given.lower().endswith(".png")
+            folder, file = os.path.split(given) if is_picture else (given, "")
             place = stack.enter_context(staged(folder))
-            timeline = place / name
-            if annotated is None or timeline.resolve() != annotated.resolve():
-                stack.enter_context(only_writer(place, name, given_by="--timeline"))
-        yield annotated, timeline
+            if (place / file).resolve() not in {path.resolve() for path in found.values()}:
+                stack.enter_context(only_writer(place, file, given_by=f"--{name}"))
+            found[name] = place / file
+        yield found
+
+
+@_paddle_is_quiet()
+def _explaining(args: argparse.Namespace, predictor: Any, folder: Path) -> Any:
+    """How the predictions are explained, with pictures in a folder.
+
+    Raises:
+        PaddleVideoFastError: as of `load_weights`.
+    """
+    from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
+    from paddlevideo_fast.modeling.explain import by_grad_cam
+    from paddlevideo_fast.report.explanations import Explaining, by_occlusion
+
+    if args.explain_by == "occlusion" or not args.has_weights:
+        return Explaining(by_occlusion(predictor), folder, args.explain)
+    cfg, weights = _network(args)
+    model = build_model(cfg["MODEL"], load_pretrained=False)
+    load_weights(model, weights, strict=True)
+    pipeline = predictor.recipe.dataset().pipeline
+    mean, std = pipeline.normalization
+    of_view = by_grad_cam(model, Preprocess(mean, std, predictor.recipe.settings.layout))
+
+    def explain(clip: Any, class_id: int) -> Any:
+        return of_view(clip[: len(clip) // pipeline.num_views], class_id)
+
+    return Explaining(explain, folder, args.explain)
 
 
 def results(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> Iterable[Any]:
@@ -442,13 +498,15 @@ def _predict(args: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
     with quiet_import():
         from paddlevideo_fast.deploy.predictor import table, timing
         from paddlevideo_fast.report.predictions import PredictionPictures, entries_of
-    with picture_folders(args) as (annotated, timeline):
+    with picture_folders(args) as folders:
         predictor = make_predictor(args)
         files = files_of(args)
         found = _without_prints(results(args, predictor, files))
         pictures = None
-        if annotated or timeline:
-            pictures = PredictionPictures(predictor, files, as_path(args.input_file), annotated, timeline)
+        if folders:
+            explaining = _explaining(args, predictor, folders.pop("explain")) if args.explain else None
+            root = as_path(args.input_file)
+            pictures = PredictionPictures(predictor, files, root, **folders, explaining=explaining)
         is_quiet, began = args.json or args.enable_benchmark, time.perf_counter()
         show = (lambda entry: None) if is_quiet else (lambda entry: print(table(entry), flush=True))
         entries.extend(entries_of(found, args.top_k, pictures, show, show_error))

@@ -381,6 +381,29 @@ class Predictor:
         """
         return self._clips(self.recipe.dataset([str(path)]))
 
+    def pixels_of(self, path: str | Path) -> np.ndarray:
+        """The first view of a video, uint8 [T, H, W, 3].
+
+        Raises:
+            PaddleVideoFastError: as of `clips_of`.
+        """
+        return self._pixels(self.recipe.dataset([str(path)]), 0)[0]
+
+    def scores_of(self, pixels: np.ndarray) -> np.ndarray:
+        """Probabilities of clips.
+
+        Args:
+            pixels: uint8 [N, T, H, W, 3].
+
+        Returns:
+            float32 [N, num_classes].
+
+        Raises:
+            ProgramError: the program does not take the clips, or its logits are not finite.
+        """
+        clips = np.split(self._prepared(pixels), len(pixels))
+        return np.stack([each.scores for each in self._run([""] * len(pixels), clips)])
+
     def _any_clip(self) -> np.ndarray:
         """A clip of noise, [1, ...], as the program takes it."""
         settings = self.recipe.settings
@@ -388,10 +411,19 @@ class Predictor:
             made if own == FREE else own for own, made in zip(settings.input_shape, clip_shape(self.recipe))
         ]
         pixels = np.random.default_rng(0).integers(0, 256, (1, *shape, 3), np.uint8)
-        return pixels if settings.input_dtype == "uint8" else self._preprocess.in_numpy(pixels)
+        return self._prepared(pixels)
+
+    def _prepared(self, pixels: np.ndarray) -> np.ndarray:
+        """Clips, uint8 [N, T, H, W, 3], as the program takes them."""
+        is_uint8 = self.recipe.settings.input_dtype == "uint8"
+        return pixels if is_uint8 else self._preprocess.in_numpy(pixels)
 
     def _clips(self, dataset: ClipDataset, index: int = 0) -> np.ndarray:
         """As `clips_of`, of one record of a data set."""
+        return self._prepared(self._pixels(dataset, index))
+
+    def _pixels(self, dataset: ClipDataset, index: int) -> np.ndarray:
+        """The views of a record, uint8 [V, T, H, W, 3]."""
         path = dataset.records[index].path
         requests = [ClipRequest(index, 0, view, dataset.num_views) for view in range(dataset.num_views)]
         batch = make_batch(dataset, requests)
@@ -404,7 +436,7 @@ class Predictor:
                 f"{path}: its clips have T, H, W = {list(shape)}, the program takes "
                 f"{list(settings.input_shape)}; export it with another --input_shape"
             )
-        return batch.clips if settings.input_dtype == "uint8" else self._preprocess.in_numpy(batch.clips)
+        return batch.clips
 
     def _read(self, paths: Iterator[str], num_readers: int, num_ahead: int) -> Generator[_Read, None, None]:
         """Reads files, in order, with so many threads and so many files ahead of the one that is taken."""
