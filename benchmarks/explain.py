@@ -135,7 +135,8 @@ def _box(state: np.ndarray, size: int) -> np.ndarray:
     x, y, octaves, _ = state
     radius = _RADIUS * _SIDE * size * 2.0**octaves
     centre = (0.5 + np.array([y, x])) * size
-    (top, left), (bottom, right) = (np.clip(centre + sign * radius, 0, size).round() for sign in (-1, 1))
+    top, left = np.floor(np.clip(centre - radius, 0, size))
+    bottom, right = np.ceil(np.clip(centre + radius, 0, size))
     picture = np.zeros((size, size, 3), np.uint8)
     picture[int(top) : int(bottom), int(left) : int(right)] = 255
     return picture
