@@ -45,7 +45,7 @@ from paddlevideo_fast.errors import (
 from paddlevideo_fast.io.files import as_path, is_live
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.sync import staged
-from paddlevideo_fast.io.urls import is_url
+from paddlevideo_fast.io.urls import is_url, shown_url
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.machine import num_cores
 
@@ -249,6 +249,10 @@ def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if args.enable_benchmark and (args.window_sec is not None or args.annotated or args.explain):
         text = "times whole files; leave out --window_sec, --annotated and --explain"
         parser.error(f"--enable_benchmark: {text}")
+    _rules_of_explanations(parser, args)
+
+
+def _rules_of_explanations(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if args.explain and args.window_sec is not None:
         parser.error("--explain: explains whole files; leave out --window_sec")
     if args.explain_by and not args.explain:
@@ -403,12 +407,16 @@ def _explaining(args: argparse.Namespace, predictor: Any, folder: Path) -> Any:
     Raises:
         PaddleVideoFastError: as of `load_weights`.
     """
+    import paddle
+
     from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
     from paddlevideo_fast.modeling.explain import by_grad_cam
     from paddlevideo_fast.report.explanations import Explaining, by_occlusion
 
     if args.explain_by == "occlusion" or not args.has_weights:
-        return Explaining(by_occlusion(predictor), folder, args.explain)
+        return Explaining(by_occlusion(predictor), folder, shown_url(args.explain))
+    if args.provider[:1] == ["cpu"]:
+        paddle.set_device("cpu")
     cfg, weights = _network(args)
     model = build_model(cfg["MODEL"], load_pretrained=False)
     load_weights(model, weights, strict=True)
@@ -419,7 +427,7 @@ def _explaining(args: argparse.Namespace, predictor: Any, folder: Path) -> Any:
     def explain(clip: Any, class_id: int) -> Any:
         return of_view(clip[: len(clip) // pipeline.num_views], class_id)
 
-    return Explaining(explain, folder, args.explain)
+    return Explaining(explain, folder, shown_url(args.explain))
 
 
 def results(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> Iterable[Any]:

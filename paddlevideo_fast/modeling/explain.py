@@ -26,9 +26,9 @@ Maps = Sequence[tuple[paddle.Tensor, paddle.Tensor]]
 Batch = Sequence[tuple[slice, ...]]
 Progress = Callable[[Sequence[Batch]], Iterable[Batch]]
 
-MIN_CELLS = 7  # on the short side of a map that is fine enough
+_MIN_CELLS = 7  # on the short side of a map that is fine enough
 _BATCH = 16
-_INSTEAD = "explain it by occlusion, which needs its scores alone"
+_INSTEAD = "explain it by occlusion (predict --explain_by occlusion), which needs its scores alone"
 
 
 def grad_cam(
@@ -175,11 +175,15 @@ def _watched(network: Recognizer, outputs: dict[str, list[paddle.Tensor]]) -> It
 
 
 def _chosen(found: Mapping[str, Maps]) -> str:
-    """The deepest stage whose map is fine enough, else the one with the finest map."""
+    """The deepest stage whose map is fine enough, else the deepest one with the finest map.
+
+    Raises:
+        ExplanationError: no stage has a map.
+    """
     cells = {stage: max(min(values.shape[2:4]) for values, _ in maps) for stage, maps in found.items()}
     if not cells:
         raise ExplanationError(f"Grad-CAM: no stage of the network has a map of the clip; {_INSTEAD}")
-    return max(reversed(cells), key=lambda stage: min(cells[stage], MIN_CELLS))
+    return max(reversed(cells), key=lambda stage: min(cells[stage], _MIN_CELLS))
 
 
 def _normalized(heat: np.ndarray) -> np.ndarray:

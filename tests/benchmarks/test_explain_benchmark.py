@@ -22,7 +22,7 @@ def test_what_moves_is_in_the_boxes(name):
     outside = moved & ~inside[1:] & ~inside[:-1]
     assert outside.sum() < 0.01 * moved.sum()  # of its blurred edge
     shares = inside.mean(axis=(1, 2))
-    assert 0 < shares.min() < shares.mean() < 0.9
+    assert 0 < shares.min() <= shares.mean() < 0.9
 
 
 def test_both_methods_are_measured(tmp_path):
