@@ -52,9 +52,9 @@ def run(runs: Sequence[Path], clips: int) -> dict[str, Any]:
 
     Returns:
         "device", "paddle", "clips", and for each network its "top1" and, for each method, "hits": of how many
-        clips the heat is denser in the box around the object than in the picture; "untrained_hits": the same
-        of the network with random weights; "ratio": the median of the heat's share in the box over the box's
-        share of the picture; "sec": the median time for a clip.
+        clips the heat is denser in the box around the object than in the picture; "ratio": the median of the
+        heat's share in the box over the box's share of the picture; "untrained_hits" and "untrained_ratio":
+        the same of the network with random weights; "sec": the median time for a clip.
     """
     return {
         "device": paddle.get_device(),
@@ -73,7 +73,7 @@ def _network(folder: Path, num_clips: int) -> dict[str, Any]:
     load_weights(model, find_weights(None, cfg, str(folder)), strict=True)
     row, random = _explained(model, recipe, clips), _explained(untrained, recipe, clips)
     for way in ("gradcam", "occlusion"):
-        row[way]["untrained_hits"] = random[way]["hits"]
+        row[way] |= {f"untrained_{key}": random[way][key] for key in ("hits", "ratio")}
     return row
 
 

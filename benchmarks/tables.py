@@ -338,7 +338,8 @@ def _reader_sequences() -> Rows:
 def _explain() -> Rows:
     """Explanations of each network by each method."""
     return [
-        ["", "", f"{row['hits']}", f"{row['ratio']:.2f}", f"{row['untrained_hits']}", f"{row['sec']:.2f}"]
+        ["", "", str(row["hits"]), f"{row['ratio']:.2f}", str(row["untrained_hits"])]
+        + [f"{row['untrained_ratio']:.2f}", f"{row['sec']:.2f}"]
         for network in load("explain")["networks"].values()
         for row in (network["gradcam"], network["occlusion"])
     ]

@@ -44,4 +44,5 @@ def test_both_methods_are_measured(tmp_path):
         assert 0 <= row[way]["hits"] <= 2
         assert 0 <= row[way]["untrained_hits"] <= 2
         assert row[way]["ratio"] > 0
+        assert row[way]["untrained_ratio"] > 0
         assert row[way]["sec"] > 0
