@@ -27,6 +27,7 @@ Batch = Sequence[tuple[slice, ...]]
 Progress = Callable[[Sequence[Batch]], Iterable[Batch]]
 
 _MIN_CELLS = 7  # on the short side of a map that is fine enough
+_STEM = "stem"
 _BATCH = 16
 _INSTEAD = "explain it by occlusion (predict --explain_by occlusion), which needs its scores alone"
 
@@ -43,8 +44,9 @@ def grad_cam(
     the clip. The maps of several pathways are added. docs/adr/0052 has the measurements.
 
     The stage is the deepest one whose map has seven cells or more on its short side; if there is none, the
-    deepest one with the finest map. Stages whose maps do not reach the logit are left out, such as the last
-    block of a transformer of which the class token alone is classified.
+    deepest one with the finest map. Of tokens it is the first block: attention carries what is seen away from
+    its place, and maps of deeper blocks look the same before training. Stages whose maps do not reach the
+    logit are left out, such as the last block where the class token alone is classified.
 
     Nothing of the model changes: neither gradients, nor statistics, nor the random state.
 
@@ -72,10 +74,11 @@ def grad_cam(
         raise ExplanationError(
             f"stage {stage}: has no map that reaches the logits; take one of {', '.join(found)}"
         )
-    maps = found[stage or _chosen(found)]
+    has_tokens = network.backbone.has_tokens or network.backbone.data_format == "NLC"
+    maps = found[stage or _chosen(found, has_tokens)]
     axes = [network.layout.index(axis) for axis in "THW"]
     size = [clips.shape[axis] for axis in axes]
-    if network.backbone.has_tokens or network.backbone.data_format == "NLC":
+    if has_tokens:
         maps = [(values - values.mean(axis=[1, 2, 3], keepdim=True), slopes) for values, slopes in maps]
     added = [F.relu(values * slopes).sum(-1).unsqueeze(1) for values, slopes in maps]
     heat = sum(F.interpolate(each, size, mode="trilinear", data_format="NCDHW") for each in added)
@@ -174,8 +177,8 @@ def _watched(network: Recognizer, outputs: dict[str, list[paddle.Tensor]]) -> It
             hook.remove()
 
 
-def _chosen(found: Mapping[str, Maps]) -> str:
-    """The deepest stage whose map is fine enough, else the deepest one with the finest map.
+def _chosen(found: Mapping[str, Maps], has_tokens: bool) -> str:
+    """The stage that `grad_cam` takes by default.
 
     Raises:
         ExplanationError: no stage has a map.
@@ -183,6 +186,8 @@ def _chosen(found: Mapping[str, Maps]) -> str:
     cells = {stage: max(min(values.shape[2:4]) for values, _ in maps) for stage, maps in found.items()}
     if not cells:
         raise ExplanationError(f"Grad-CAM: no stage of the network has a map of the clip; {_INSTEAD}")
+    if has_tokens:
+        return next((stage for stage in cells if stage != _STEM), _STEM)
     return max(reversed(cells), key=lambda stage: min(cells[stage], _MIN_CELLS))
 
 

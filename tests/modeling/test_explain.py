@@ -151,15 +151,23 @@ def test_maps_have_the_places_of_the_clip(family):
 def test_the_deepest_map_that_is_fine_enough_is_taken():
     model = made("slowfast")
     large, small, tiny = (_maps(model, normal(1, 3, 4, side, side), 0) for side in (128, 32, 16))
-    assert _chosen(large) == "res4"  # of 8 cells a side; res5 has 4
-    assert _chosen(small) == "res2"
-    assert _chosen(tiny) == "res2"  # of 4 cells, as the stem's
+    assert _chosen(large, has_tokens=False) == "res4"  # of 8 cells a side; res5 has 4
+    assert _chosen(small, has_tokens=False) == "res2"
+    assert _chosen(tiny, has_tokens=False) == "res2"  # of 4 cells, as the stem's
     assert not np.array_equal(*(grad_cam(model, clips_for(model, 1), 0, name) for name in ("res2", "res5")))
 
 
 def random_numbers():
     """What the random state prints, without the address of its object."""
     return [word for state in paddle.get_rng_state() for word in str(state).split() if word[:2] != "0x"]
+
+
+@pytest.mark.parametrize("family", ["videomae", "vjepa2", "timesformer", "swin", "mvit", "tokshift"])
+def test_of_tokens_the_first_block_is_taken(family):
+    model = made(family)
+    clips = normal(1, 3, 4, 32, 32)
+    first, default = grad_cam(model, clips, 1, "block1"), grad_cam(model, clips, 1)
+    np.testing.assert_array_equal(first, default)
 
 
 @pytest.mark.parametrize("family", ["tsm", "slowfast", "videomae", "mvit", "recomputed", "frozen"])
