@@ -335,6 +335,16 @@ def _reader_sequences() -> Rows:
     return rows
 
 
+def _explain() -> Rows:
+    """Explanations of each network by each method."""
+    return [
+        ["", "", str(row["hits"]), f"{row['ratio']:.2f}", str(row["untrained_hits"])]
+        + [f"{row['untrained_ratio']:.2f}", f"{row['sec']:.2f}"]
+        for network in load("explain")["networks"].values()
+        for row in (network["gradcam"], network["occlusion"])
+    ]
+
+
 _SPREAD = "{spread[0]:.2f}–{spread[1]:.2f}"
 TABLES: Mapping[str, Callable[[], Rows]] = {
     "networks": _networks,
@@ -371,6 +381,7 @@ TABLES: Mapping[str, Callable[[], Rows]] = {
     "decoders": _decoders,
     "videos": _videos,
     "formats": _formats,
+    "explain": _explain,
     "fine_tuning": partial(_each, "fine_tuning", "", "{memory_mib:.0f}"),
     "imbalance": partial(_runs, "imbalance"),
     "several_labels": partial(_runs, "several_labels"),

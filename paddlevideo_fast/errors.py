@@ -97,6 +97,10 @@ class SettingError(ConfigError):
         self.key, self.text = key, text
 
 
+class ExplanationError(PaddleVideoFastError):
+    """What decided cannot be shown in this way; the message names another."""
+
+
 class AnnotationError(PaddleVideoFastError):
     """An annotation list that is missing, empty or malformed; the message names file and line."""
 

@@ -23,6 +23,7 @@ BENCHMARKS = {
     "cpu": "a training step, a prediction and operators on a CPU: here, in an earlier revision, in PyTorch",
     "dali": "training clips through NVIDIA DALI on a CPU, and through our own reader",
     "exactness": "wrong frames of our reader, decord and OpenCV on clips whose frames carry their number",
+    "explain": "Grad-CAM and occlusion on clips whose moving object is known",
     "features": "an epoch of a head on stored features, and through the network with a frozen backbone",
     "int8": "networks in float32 and in int8: time and size of a program, top-1 of trained ones",
     "live": "a simulated camera: delay of predictions, memory, dropped frames",

@@ -49,6 +49,7 @@ from paddlevideo_fast.modeling import (
     load_weights,
     take_network_layout,
 )
+from paddlevideo_fast.modeling.explain import by_grad_cam
 from paddlevideo_fast.modeling.weights import base_of
 from paddlevideo_fast.report import Evaluated, with_certainty, write_test
 
@@ -216,12 +217,14 @@ def _test(
     metric = make_metric(spec)
     with contextlib.closing(split.loader):
         naming = make_naming(spec, model.num_classes, split.dataset)  # before hours of evaluation
-        metrics = make_evaluator(spec, split, precision, distribution).run(model, metric)
+        evaluator = make_evaluator(spec, split, precision, distribution)
+        metrics = evaluator.run(model, metric)
     if not metrics["num_samples"]:
         raise BadSampleShareError(f"none of the {metrics['num_failed']} samples of DATASET.test decodes")
     try:
         if distribution.is_main and metric.predictions is not None:
-            evaluated = Evaluated(metrics, metric.predictions, naming, split.dataset)
+            explain = by_grad_cam(model, evaluator.preprocess)
+            evaluated = Evaluated(metrics, metric.predictions, naming, split.dataset, explain)
             write_test(reported_run(spec), weights, evaluated)
     finally:  # the numbers are told even where the files cannot be written
         shown = with_certainty(metrics)

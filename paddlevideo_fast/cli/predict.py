@@ -34,6 +34,7 @@ from paddlevideo_fast.cli.program import (
     PROGRAM_OPTIONS,
     check_program,
     make_predictor,
+    network_of,
     paddle_is_quiet,
     truth,
 )
@@ -47,6 +48,7 @@ from paddlevideo_fast.errors import (
 from paddlevideo_fast.io.files import as_path, is_live
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.sync import staged
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.machine import num_cores
 
@@ -81,6 +83,15 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--timeline": {"metavar": "PATH", "help": "draw the classes over time: a .png file, or a folder of them"},
     "--annotated": {"metavar": "DIR", "help": "write the videos with their classes on the frames"},
+    "--explain": {
+        "metavar": "DIR",
+        "help": "write a picture of each video: the frames of its first view, and a heat map of what decided",
+    },
+    "--explain_by": {
+        "choices": ("gradcam", "occlusion"),
+        "help": "gradcam: one pass back through the network; occlusion: hundreds of passes forth, of any "
+        "program (default: gradcam where MODEL is weights or a run's folder, else occlusion)",
+    },
     "--enable_benchmark": {"type": truth, "default": False, "help": "print times, no classes"},
     "--time_test_file": {
         "type": truth,
@@ -138,15 +149,27 @@ def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if is_live(args.input_file):
         if args.window_sec is None:
             parser.error("--input_file: a live input is predicted in windows; give --window_sec")
-        for name in ("timeline", "annotated", "enable_benchmark", "time_test_file"):
+        for name in ("timeline", "annotated", "explain", "enable_benchmark", "time_test_file"):
             if getattr(args, name):
                 parser.error(f"--{name}: is for files, not for live input")
         if any("=" not in option for option in args.live_option):
             parser.error(f"--live_option: {args.live_option}: expected KEY=VALUE")
     elif args.when_slow or args.live_format or args.live_option:
         parser.error(f"--input_file: {args.input_file} is no live input; leave out the flags of live input")
-    if args.enable_benchmark and (args.window_sec is not None or args.annotated):
-        parser.error("--enable_benchmark: times whole files; leave out --window_sec and --annotated")
+    if args.enable_benchmark and (args.window_sec is not None or args.annotated or args.explain):
+        text = "times whole files; leave out --window_sec, --annotated and --explain"
+        parser.error(f"--enable_benchmark: {text}")
+    _rules_of_explanations(parser, args)
+
+
+def _rules_of_explanations(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    if args.explain and args.window_sec is not None:
+        parser.error("--explain: explains whole files; leave out --window_sec")
+    if args.explain_by and not args.explain:
+        parser.error("--explain_by: needs --explain")
+    if args.explain_by == "gradcam" and not args.has_weights:
+        text = "needs the network; give MODEL as weights or the output folder of a run, or take occlusion"
+        parser.error(f"--explain_by: gradcam {text}")
 
 
 def _without_prints(found: Iterable[Any]) -> Iterator[Any]:
@@ -168,24 +191,57 @@ def files_of(args: argparse.Namespace) -> list[Path]:
 
 
 @contextlib.contextmanager
-def picture_folders(args: argparse.Namespace) -> Iterator[tuple[Path | None, Path | None]]:
-    """Where to write annotated videos and timelines, on this machine; other processes are kept out meanwhile.
+def picture_folders(args: argparse.Namespace) -> Iterator[dict[str, Path]]:
+    """Where to write pictures and annotated videos, on this machine; other processes are kept out meanwhile.
 
     What is for a URL is uploaded at the end.
+
+    Yields:
+        Those of "annotated", "timeline" and "explain" that are asked for.
     """
-    annotated = timeline = None
+    found: dict[str, Path] = {}
     with contextlib.ExitStack() as stack:
-        if args.annotated:
-            annotated = stack.enter_context(staged(args.annotated))
-            stack.enter_context(only_writer(annotated, given_by="--annotated"))
-        if args.timeline:
-            is_picture = args.timeline.lower().endswith(".png")
-            folder, name = os.path.split(args.timeline) if is_picture else (args.timeline, "")
+        for name in ("annotated", "timeline", "explain"):
+            given = getattr(args, name)
+            if not given:
+                continue
+            is_picture = name == "timeline" and given.lower().endswith(".png")
+            folder, file = os.path.split(given) if is_picture else (given, "")
             place = stack.enter_context(staged(folder))
-            timeline = place / name
-            if annotated is None or timeline.resolve() != annotated.resolve():
-                stack.enter_context(only_writer(place, name, given_by="--timeline"))
-        yield annotated, timeline
+            if (place / file).resolve() not in {path.resolve() for path in found.values()}:
+                stack.enter_context(only_writer(place, file, given_by=f"--{name}"))
+            found[name] = place / file
+        yield found
+
+
+@paddle_is_quiet()
+def _explaining(args: argparse.Namespace, predictor: Any, folder: Path) -> Any:
+    """How the predictions are explained, with pictures in a folder.
+
+    Raises:
+        PaddleVideoFastError: as of `load_weights`.
+    """
+    import paddle
+
+    from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
+    from paddlevideo_fast.modeling.explain import by_grad_cam
+    from paddlevideo_fast.report.explanations import Explaining, by_occlusion
+
+    if args.explain_by == "occlusion" or not args.has_weights:
+        return Explaining(by_occlusion(predictor), folder, shown_url(args.explain))
+    if args.provider[:1] == ["cpu"]:
+        paddle.set_device("cpu")
+    cfg, weights = network_of(args)
+    model = build_model(cfg["MODEL"], load_pretrained=False)
+    load_weights(model, weights, strict=True)
+    pipeline = predictor.recipe.dataset().pipeline
+    mean, std = pipeline.normalization
+    of_view = by_grad_cam(model, Preprocess(mean, std, predictor.recipe.settings.layout))
+
+    def explain(clip: Any, class_id: int) -> Any:
+        return of_view(clip[: len(clip) // pipeline.num_views], class_id)
+
+    return Explaining(explain, folder, shown_url(args.explain))
 
 
 def results(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> Iterable[Any]:
@@ -264,13 +320,15 @@ def _predict(args: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
     with quiet_import():
         from paddlevideo_fast.deploy.predictor import table, timing
         from paddlevideo_fast.report.predictions import PredictionPictures, entries_of
-    with picture_folders(args) as (annotated, timeline):
+    with picture_folders(args) as folders:
         predictor = make_predictor(args)
         files = files_of(args)
         found = _without_prints(results(args, predictor, files))
         pictures = None
-        if annotated or timeline:
-            pictures = PredictionPictures(predictor, files, as_path(args.input_file), annotated, timeline)
+        if folders:
+            explaining = _explaining(args, predictor, folders.pop("explain")) if args.explain else None
+            root = as_path(args.input_file)
+            pictures = PredictionPictures(predictor, files, root, **folders, explaining=explaining)
         is_quiet, began = args.json or args.enable_benchmark, time.perf_counter()
         show = (lambda entry: None) if is_quiet else (lambda entry: print(table(entry), flush=True))
         entries.extend(entries_of(found, args.top_k, pictures, show, show_error))

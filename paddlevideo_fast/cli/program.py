@@ -11,6 +11,7 @@ from typing import Any
 
 from paddlevideo_fast.cli.command import find_weights
 from paddlevideo_fast.command_line import count
+from paddlevideo_fast.config import Config
 from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import ProgramError
@@ -148,6 +149,15 @@ def _program(args: argparse.Namespace) -> str:
         return programs[0]
     from paddlevideo_fast.deploy.from_checkpoint import program_of_weights
 
+    return str(program_of_weights(*network_of(args)))
+
+
+def network_of(args: argparse.Namespace) -> tuple[Config, Path]:
+    """The config and the weights that MODEL means.
+
+    Raises:
+        PaddleVideoFastError: there are none.
+    """
     if is_url(args.model):
         raise ProgramError(
             f"{args.model}: weights at a URL are exported first:  paddlevideo-fast export CONFIG -w URL"
@@ -164,7 +174,7 @@ def _program(args: argparse.Namespace) -> str:
         weights = Path(find_weights(None, load_config(config), args.model))
         if (weights.parent / CONFIG_FILE).is_file():
             config = weights.parent / CONFIG_FILE  # as it was when they were trained
-    return str(program_of_weights(load_config(config, args.override), weights))
+    return load_config(config, args.override), weights
 
 
 @contextlib.contextmanager

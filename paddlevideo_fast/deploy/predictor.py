@@ -371,6 +371,23 @@ class Predictor:
         """
         return self._clips(self.recipe.dataset([str(path)]))
 
+    def pixels_of(self, path: str | Path) -> np.ndarray:
+        """The first view of a video, uint8 [T, H, W, 3].
+
+        Raises:
+            PaddleVideoFastError: the video does not decode.
+        """
+        return read_views(self.recipe.dataset([str(path)]))[0]
+
+    def scores_of(self, pixels: np.ndarray) -> np.ndarray:
+        """Probabilities, float32 [N, num_classes], of clips, uint8 [N, T, H, W, 3].
+
+        Raises:
+            ProgramError: as of `predict_clips`.
+        """
+        found = self.predict_clips(np.split(pixels, len(pixels)), "")
+        return np.stack([each.scores for each in found])
+
     def any_clip(self) -> np.ndarray:
         """A clip of noise, [1, ...], as the program takes it."""
         settings = self.recipe.settings

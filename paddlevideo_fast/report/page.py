@@ -14,6 +14,7 @@ from jinja2 import Environment, StrictUndefined
 from paddlevideo_fast import __version__
 
 _NUM_FRAMES = 8
+_HEAT_OPACITY = 0.65  # where the heat is greatest
 
 
 def contact_sheet(clip: np.ndarray, height_px: int = 96) -> np.ndarray:
@@ -31,6 +32,21 @@ def contact_sheet(clip: np.ndarray, height_px: int = 96) -> np.ndarray:
     method = cv2.INTER_AREA if height_px < clip.shape[1] else cv2.INTER_LINEAR
     frames = [cv2.resize(clip[place], (width_px, height_px), interpolation=method) for place in places]
     return np.concatenate(frames, axis=1)
+
+
+def heat_sheet(clip: np.ndarray, heat: np.ndarray, height_px: int = 96) -> np.ndarray:
+    """The `contact_sheet` of a clip with a heat map blended over its frames, from blue to red.
+
+    Args:
+        clip: uint8 [T, H, W, 3].
+        heat: float32 [T, H, W], from 0 to 1.
+        height_px: height of the sheet.
+    """
+    levels = (255 * heat).round().astype(np.uint8).reshape(len(heat), -1)
+    colours = cv2.applyColorMap(levels, cv2.COLORMAP_TURBO)[..., ::-1].reshape(clip.shape)
+    opacity = _HEAT_OPACITY * np.sqrt(heat)[..., None]
+    blended = clip * (1 - opacity) + colours * opacity
+    return contact_sheet(blended.round().astype(np.uint8), height_px)
 
 
 def jpeg(picture: np.ndarray) -> bytes:
@@ -83,8 +99,12 @@ pre { background: #f6f7f9; padding: 1rem; overflow: auto; }
 </tbody>
 </table></div>
 {% endmacro %}
-{% macro figure(text, sheet) %}
-<figure><img alt="{{ text }}" src="{{ sheet | jpeg }}"><figcaption>{{ caller() }}</figcaption></figure>
+{% macro figure(text, sheet, heat=none) %}
+<figure><img alt="{{ text }}" src="{{ sheet | jpeg }}">
+{% if heat is not none %}
+<img alt="{{ text }}, what decided" src="{{ heat | jpeg }}">
+{% endif %}
+<figcaption>{{ caller() }}</figcaption></figure>
 {% endmacro %}
 {{ pairs(page.facts) }}
 {% if page.metrics %}
@@ -105,8 +125,11 @@ pre { background: #f6f7f9; padding: 1rem; overflow: auto; }
 {% endif %}
 {% if page.examples %}
 <h2 id="examples">Example clips</h2>
+{% if page.examples[0].heat is not none %}
+<p>Below each clip: where the network saw the predicted class, by Grad-CAM; red counts most.</p>
+{% endif %}
 {% for example in page.examples %}
-{% call figure("frames of " ~ example.path, example.sheet) %}
+{% call figure("frames of " ~ example.path, example.sheet, example.heat) %}
 {{ example.path }}: {{ example.label }}; predicted
 <span class="{{ "right" if example.predicted == example.label else "wrong" }}">{{ example.predicted }}</span>
 ({{ "%.1f" | format(100 * example.score) }} %){% endcall %}
@@ -150,6 +173,7 @@ class Example:
         predicted: name of the class with the highest score.
         score: the highest score.
         sheet: contact sheet of the clip, uint8 [H, W, 3].
+        heat: the same with the heat map of the predicted class; None: there is none.
     """
 
     path: str
@@ -157,6 +181,7 @@ class Example:
     predicted: str
     score: float
     sheet: np.ndarray
+    heat: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

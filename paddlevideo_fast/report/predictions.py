@@ -20,13 +20,14 @@ from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.report.annotated import Caption, annotate
 from paddlevideo_fast.report.drawings import draw_timeline, lettering
+from paddlevideo_fast.report.explanations import Explaining, draw_explanation
 from paddlevideo_fast.report.output import make_folders, refuse_inputs, targets
 
 _NOTHING = "\N{EN DASH}"  # where no class reaches the threshold
 
 
 class PredictionPictures:
-    """Writes videos with the class on their frames, and timelines of predictions.
+    """Writes videos with the class on their frames, timelines of predictions, and what decided.
 
     Args:
         predictor: makes the predictions.
@@ -36,6 +37,7 @@ class PredictionPictures:
         annotated: folder of the annotated videos; None: none are written.
         timeline: folder of the timelines, or a file that ends in .png for the timeline of one video; None:
             none are drawn.
+        explaining: how predictions of whole videos are explained; None: they are not.
 
     Raises:
         PaddleVideoFastError: a result would overwrite a source or another result, or cannot be written.
@@ -48,25 +50,33 @@ class PredictionPictures:
         root: Path,
         annotated: Path | None = None,
         timeline: Path | None = None,
+        explaining: Explaining | None = None,
     ) -> None:
         self._predictor = predictor
+        self._explaining = explaining
         if not root.is_dir():
             root = as_path(os.path.commonpath([source.absolute().parent for source in sources]))
         videos = targets(sources, root, annotated, ".mp4") if annotated else []
         timelines = _timelines(sources, root, timeline) if timeline else []
-        make_folders([*videos, *timelines])
+        explanations = targets(sources, root, explaining.folder, ".png") if explaining else []
+        make_folders([*videos, *timelines, *explanations])
         paths = [shown_url(str(source)) for source in sources]
         self._sources = dict(zip(paths, map(str, sources)))
         self._videos: dict[str, Path] = dict(zip(paths, videos))
         self._timelines: dict[str, Path] = dict(zip(paths, timelines))
+        self._explanations: dict[str, Path] = dict(zip(paths, explanations))
         num_classes = predictor.recipe.settings.num_classes
         self._letters = lettering(predictor.class_names or [str(number) for number in range(num_classes)])
 
-    def write(self, prediction: Prediction | WindowedPrediction) -> None:
+    def write(self, prediction: Prediction | WindowedPrediction) -> Entry:
         """Writes the pictures of one video.
 
+        Returns:
+            What they add to its entry: `explanation`, the path of the picture of what decided.
+
         Raises:
-            PaddleVideoFastError: a frame of the video does not decode, or a file cannot be written.
+            PaddleVideoFastError: a frame of the video does not decode, a file cannot be written, or the
+                network cannot be explained in this way.
         """
         if prediction.path in self._timelines and isinstance(prediction, WindowedPrediction):
             edges_sec = [edge / prediction.fps for edge in prediction.edges]
@@ -80,6 +90,17 @@ class PredictionPictures:
                 )
                 captions = self._captions(prediction)
                 annotate(video, captions, self._letters.font_file, target, progress)
+        if self._explaining is None or not isinstance(prediction, Prediction):
+            return {}
+        return {"explanation": self._explain(prediction, self._explaining)}
+
+    def _explain(self, prediction: Prediction, explaining: Explaining) -> str:
+        """Draws what decided on the most probable class; returns the path of the picture."""
+        target, (best,) = self._explanations[prediction.path], prediction.top(1)
+        clip = self._predictor.pixels_of(self._sources[prediction.path])
+        heat = explaining.explain(clip, best.class_id)
+        draw_explanation(target, clip[: len(heat)], heat, best, self._letters)
+        return f"{explaining.shown_folder.rstrip('/')}/{target.relative_to(explaining.folder).as_posix()}"
 
     def _captions(self, prediction: Prediction | WindowedPrediction) -> list[Caption]:
         if isinstance(prediction, Prediction):
@@ -109,7 +130,8 @@ def entries_of(
         show_error: called with what went wrong with a file; the other files go on.
 
     Yields:
-        See `entry_of`; with `error` where a file was not read or a picture was not written.
+        See `entry_of` and `PredictionPictures.write`; with `error` where a file was not read or a picture was
+        not written.
     """
     for result in results:
         entry: Entry = {"path": result.path}
@@ -119,7 +141,7 @@ def entries_of(
             entry = entry_of(result, top_k)
             show(entry)
             if pictures is not None:
-                pictures.write(result)
+                entry.update(pictures.write(result))
         except PaddleVideoFastError as error:
             entry["error"] = str(error)
             show_error(error)

@@ -14,15 +14,16 @@ from paddlevideo_fast.engine.callbacks.evaluation import best_of
 from paddlevideo_fast.engine.guard import call_hook, only_shown
 from paddlevideo_fast.engine.output import move_aside
 from paddlevideo_fast.engine.trackers import TrackedRun, VisualDL
-from paddlevideo_fast.errors import NonFiniteScoreError
+from paddlevideo_fast.errors import ExplanationError, NonFiniteScoreError
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import Predictions, VideoMetric, certainty, confusion_matrix
+from paddlevideo_fast.modeling.explain import Explain, by_grad_cam
 from paddlevideo_fast.report.drawings import confusion_picture, curve_figures, threshold_figures
 from paddlevideo_fast.report.output import atomic_write, save_json
-from paddlevideo_fast.report.page import Example, Page, contact_sheet, render
+from paddlevideo_fast.report.page import Example, Page, contact_sheet, heat_sheet, render
 from paddlevideo_fast.report.tables import Naming, class_rows, hardest_rows, joined, write_tables
 
 logger = get_logger(__name__)
@@ -62,12 +63,14 @@ class Evaluated:
         predictions: the scores of the evaluated videos.
         naming: names of the classes and paths of the videos.
         dataset: the data set of the videos.
+        explain: what decided in a clip; None: examples do not show it.
     """
 
     metrics: Mapping[str, float]
     predictions: Predictions
     naming: Naming
     dataset: ClipDataset
+    explain: Explain | None = None
 
     def examples(self) -> list[Example]:
         """Clips of the videos with the worst predictions, and of the videos that the model is surest of."""
@@ -77,17 +80,33 @@ class Evaluated:
         num_wrong = max(_NUM_EXAMPLES // 2, _NUM_EXAMPLES - int(right.sum()))
         wrong_ones = order[~right][:num_wrong].tolist()
         right_ones = order[right][::-1][: _NUM_EXAMPLES - len(wrong_ones)].tolist()
+        clips = [
+            (place, clip)
+            for place in [*wrong_ones, *right_ones]
+            for _, clip in first_clips(self.dataset, [int(predictions.ids[place])])
+        ]
+        heats = self._heat_sheets([(clip, int(predictions.scores[place].argmax())) for place, clip in clips])
         return [
             Example(
                 self.naming.paths[predictions.ids[place]],
                 joined(self.naming.classes, predictions.there[place]) or _NO_CLASS,
                 joined(self.naming.classes, predictions.predicted[place]) or _NO_CLASS,
                 float(predictions.scores[place].max()),
-                sheet,
+                contact_sheet(clip),
+                heat,
             )
-            for place in [*wrong_ones, *right_ones]
-            for sheet in sheets(self.dataset, [int(predictions.ids[place])]).values()
+            for (place, clip), heat in zip(clips, heats)
         ]
+
+    def _heat_sheets(self, clips: Sequence[tuple[np.ndarray, int]]) -> list[np.ndarray | None]:
+        """The heat sheet of each clip for a class; None for all where they cannot be made."""
+        if self.explain is not None:
+            with only_shown("what decided in the example clips"):
+                try:
+                    return [heat_sheet(clip, self.explain(clip, class_id)) for clip, class_id in clips]
+                except ExplanationError as error:
+                    logger.info("report.html shows no heat maps: %s", error)
+        return [None] * len(clips)
 
 
 def first_clips(dataset: ClipDataset, indices: Iterable[int]) -> Iterator[tuple[str, np.ndarray]]:
@@ -311,7 +330,8 @@ class Reporting(Callback):
         }
         page = Page(title, facts, config=self.run.config)
         if predictions is not None:
-            evaluated = Evaluated(state.last_validation, predictions, self.naming, self.evaluated)
+            explain = by_grad_cam(trainer.model, trainer.preprocess) if self.run.with_page else None
+            evaluated = Evaluated(state.last_validation, predictions, self.naming, self.evaluated, explain)
             examples = _examples_of(evaluated)
             call_hook(self._boards, "add_clips", "valid", state.step, _sheets_of(examples))
             if self.run.with_page:

@@ -93,7 +93,8 @@ def test_the_reports_show_the_run(trained):
         assert 2 <= points <= sum(record["kind"] == kind for record in records)
     for text in (training, (trained[0] / "test/report.html").read_text(encoding="utf-8")):
         assert text.count("<figure>") == 8  # the clips of the 8 videos
-        assert text.count("data:image/jpeg;base64,") == 8
+        assert text.count("data:image/jpeg;base64,") == 16  # with what decided below
+        assert len(re.findall(r'alt="frames of [^"]*, what decided"', text)) == 8
         assert text.count("data:image/png;base64,") == 1
         for word in ("CenterCropMetric", "mean_class_acc", paddle.__version__, *CLASSES):
             assert word in text
@@ -332,7 +333,7 @@ def test_the_reports_in_a_browser(trained, tmp_path):
             assert drawn == curves
             assert sum(length > 10 for length in lengths) >= curves
             pictures = browser.value("[...document.images].map(i => i.complete && i.naturalWidth > 50)")
-            assert pictures == [True] * 9
+            assert pictures == [True] * 17
             box = browser.value("document.documentElement.scrollWidth <= window.innerWidth")
             assert box, "the page is wider than the window"
         assert browser.problems == []

@@ -6,17 +6,20 @@ import base64
 import csv
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
 
-from paddlevideo_fast.errors import AnnotationError, PaddleVideoFastError
+from paddlevideo_fast.errors import AnnotationError, ExplanationError, PaddleVideoFastError
 from paddlevideo_fast.metrics import Predictions, confusion_matrix
 from paddlevideo_fast.report.drawings import confusion_picture, curve_figures
 from paddlevideo_fast.report.output import make_folders, save_json
-from paddlevideo_fast.report.page import Example, Page, contact_sheet, render
+from paddlevideo_fast.report.page import Example, Page, contact_sheet, heat_sheet, render
+from paddlevideo_fast.report.results import Evaluated
 from paddlevideo_fast.report.tables import Naming, class_rows, hardest_rows, write_tables
 
 NASTY = "<script>alert('x')</script> & \"co\""
@@ -161,6 +164,61 @@ def test_a_contact_sheet_shows_frames_of_the_whole_clip(num_frames):
     assert len(set(np.diff(shown))) <= 2  # equally far apart, rounded
 
 
+def test_heat_is_blended_over_the_frames():
+    clip, heat = np.full((3, 40, 60, 3), 100, np.uint8), np.zeros((3, 40, 60), np.float32)
+    heat[1, :20, :30] = 1
+    sheet = heat_sheet(clip, heat, height_px=40).astype(int)
+    assert sheet.shape == (40, 180, 3)
+    hot = np.zeros((40, 180), bool)
+    hot[:20, 60:90] = True
+    assert (sheet[~hot] == 100).all()
+    assert (sheet[hot][:, 0] - sheet[hot][:, 2] > 50).all()  # red
+
+
+class Clips:
+    """A data set of clips, of which the one at an odd place is too damaged to read."""
+
+    num_views = 2
+    pipeline = SimpleNamespace(num_views=2)
+
+    def __init__(self, paths):
+        self.records = [SimpleNamespace(path=path) for path in paths]
+
+    def __getitem__(self, request):
+        pixels = np.full((8, 20, 30, 3), request.index, np.uint8)
+        return SimpleNamespace(clip=None if request.index % 2 else pixels)
+
+
+def test_examples_show_what_decided_on_the_predicted_class(predictions, naming, caplog):
+    asked, none = [], Evaluated({}, predictions, naming, Clips(naming.paths))
+
+    def explain(clip, class_id):
+        asked.append((int(clip[0, 0, 0, 0]), class_id))
+        return np.ones(clip.shape[:3], np.float32)
+
+    examples = replace(none, explain=explain).examples()
+    assert len(examples) == len(asked) > 3
+    best = dict(zip(predictions.ids.tolist(), predictions.scores.argmax(1).tolist()))
+    assert all(best[index] == class_id for index, class_id in asked)
+    assert [f"videos/{index}.mp4" for index, _ in asked] == [example.path for example in examples]
+    assert all(example.heat.shape == example.sheet.shape == (96, 4 * 144, 3) for example in examples)
+
+    def fail(error):
+        def explain(clip, class_id):
+            raise error
+
+        return explain
+
+    plain = [example.path for example in none.examples()]
+    for error, level in ((ExplanationError("no maps; take occlusion"), "INFO"), (ValueError("x"), "WARNING")):
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            examples = replace(none, explain=fail(error)).examples()
+        assert [example.path for example in examples] == plain
+        assert {example.heat is None for example in examples} == {True}
+        assert [record.levelname for record in caplog.records] == [level]
+
+
 def test_a_confusion_matrix_is_a_readable_picture():
     small = cv2.imdecode(np.frombuffer(confusion_picture(np.eye(3, dtype=int) * 4, "abc"), np.uint8), 1)
     assert min(small.shape[:2]) >= 300
@@ -204,7 +262,7 @@ def test_the_page_holds_everything_and_nothing_else(predictions, naming):
         confusion_picture(confusion_matrix(predictions), naming.classes),
         class_rows(predictions, naming),
         hardest_rows(predictions, naming, 7),
-        [Example("a.mp4", "run", NASTY, 0.5, sheet), Example("b.mp4", "run", "run", 0.987, sheet)],
+        [Example("a.mp4", "run", NASTY, 0.5, sheet, sheet), Example("b.mp4", "run", "run", 0.987, sheet)],
         {"what it restores": sheet},
         "MODEL:\n  name: <x>\n",
     )
@@ -226,7 +284,12 @@ def test_the_page_holds_everything_and_nothing_else(predictions, naming):
     assert words.count(NASTY) >= 4
     assert found.all("script") == []
     pictures = [attrs["src"] for attrs in found.all("img")]
-    assert len(pictures) == 4
+    assert len(pictures) == 5
+    assert [attrs["alt"] for attrs in found.all("img")][1:4] == [
+        "frames of a.mp4",
+        "frames of a.mp4, what decided",
+        "frames of b.mp4",
+    ]
     for source in pictures:
         kind, _, data = source.partition(";base64,")
         assert kind in ("data:image/png", "data:image/jpeg")

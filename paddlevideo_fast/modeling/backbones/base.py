@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
+import paddle
 from paddle import nn
 
 from paddlevideo_fast.modeling.converters import Converter
@@ -75,4 +76,29 @@ class Backbone(nn.Layer):
         Returns:
             None: the parameter is no table of positions, or cannot be had from this value.
         """
+        return None
+
+    def last_layers(self, stage: str) -> Sequence[str]:
+        """Names of the layers whose outputs a stage gives, one for each pathway.
+
+        Args:
+            stage: one of `stage_layers`, or, where a backbone declares none, one of its children.
+        """
+        return self.stage_layers.get(stage, [stage])[-1:]
+
+    def maps(self, output: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor | None:
+        """What one of the `last_layers` gave, or its gradient, as maps of the clips.
+
+        Args:
+            output: as the layer gave it.
+            clips: as the recognizer took them: [N, T, 3, H, W], [N, T, H, W, 3] or [N, 3, T, H, W].
+
+        Returns:
+            [N, T', H', W', C]; None: it is no map, such as a vector for each clip.
+        """
+        if self.data_format == "NCDHW" and output.ndim == 5:
+            return output.transpose([0, 2, 3, 4, 1])
+        if self.data_format in ("NCHW", "NHWC") and output.ndim == 4:
+            frames = output if self.data_format == "NHWC" else output.transpose([0, 2, 3, 1])
+            return frames.reshape([clips.shape[0], -1, *frames.shape[1:]])
         return None

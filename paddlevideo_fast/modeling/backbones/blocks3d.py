@@ -191,6 +191,10 @@ class StagedNetwork(Backbone):
     def _layers_of(self, stage: str) -> list[str]:
         return [f"{stage}.{name}" for name, _ in getattr(self, stage).named_children()]
 
+    def last_layers(self, stage: str) -> Sequence[str]:
+        by_pathway = {name.split("_")[0]: name for name in self.stage_layers[stage]}
+        return list(by_pathway.values())
+
     def forward(self, clips: paddle.Tensor) -> list[paddle.Tensor]:
         """Clips, float [N, 3, T, H, W], to a feature map of each pathway, [N, channels, T', H', W'].
 

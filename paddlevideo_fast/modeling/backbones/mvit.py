@@ -323,6 +323,15 @@ class MViT(Backbone):
             text = "tables of positions, made for clips of %s, are interpolated for clips of %s (T×H×W)"
             logger.info(text, *("×".join(map(str, each)) for each in (self._clip, clip)))
 
+    def maps(self, output: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor | None:
+        if output.ndim != 3:
+            return None
+        sides = zip(clips.shape[2:], self.patch_embed.proj.weight.shape[2:], _PATCH)
+        t, h, w = ((side + kernel // 2 * 2 - kernel) // step + 1 for side, kernel, step in sides)
+        while t * h * w > output.shape[1] - 1:  # each pooling of the queries halves the sides, rounded up
+            h, w = -(-h // 2), -(-w // 2)
+        return output[:, 1:].reshape([clips.shape[0], t, h, w, -1])
+
     def adapt_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
         """A table of relative positions, interpolated to this network's length."""
         if "rel_pos_" not in name or value.ndim != 2 or value.shape[1] != shape[1]:

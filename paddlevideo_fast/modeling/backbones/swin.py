@@ -249,6 +249,9 @@ class SwinTransformer3D(Backbone):
         tokens = self.norm(tokens)
         return tokens.flatten(1, 3) if self.data_format == "NLC" else [tokens.transpose([0, 4, 1, 2, 3])]
 
+    def maps(self, output: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor | None:
+        return output if output.ndim == 5 else None
+
     def adapt_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
         """A table of biases, float [offsets, heads], of other windows or of a 2D network.
 

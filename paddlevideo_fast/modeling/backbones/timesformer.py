@@ -221,6 +221,13 @@ class FrameTransformer(Backbone):
         """What the last block gives, [N * num_frames, L, embed_dim], as [N, num_frames * L, embed_dim]."""
         return self.norm(x).reshape([-1, num_frames * x.shape[1], self.out_channels])
 
+    def maps(self, output: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor | None:
+        if output.ndim != 3:
+            return None
+        side = self.patch_embed.proj.weight.shape[-1]
+        grid = [clips.shape[2], *(each // side for each in clips.shape[3:])]
+        return output[:, 1:].reshape([clips.shape[0], *grid, output.shape[2]])
+
     def adapt_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
         """A table of positions, interpolated to this network's clips."""
         if value.ndim != 3 or value.shape[0] != 1 or value.shape[2] != shape[2]:
@@ -385,6 +392,12 @@ class VisionTransformer(FrameTransformer):
         return paddle.concat(
             [x[:, 0, :1], patches.reshape([-1, (length - 1) * num_frames, channels])], axis=1
         )
+
+    def maps(self, output: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor | None:
+        if self.attention_type != "space_only" and output.ndim == 3:  # patch by patch, each in all frames
+            patches = output[:, 1:].reshape([clips.shape[0], -1, clips.shape[2], output.shape[2]])
+            output = paddle.concat([output[:, :1], patches.transpose([0, 2, 1, 3]).flatten(1, 2)], axis=1)
+        return FrameTransformer.maps(self, output, clips)
 
     def fallback_parameter(self, name: str) -> str | None:
         """Attention in time starts as the attention in space."""

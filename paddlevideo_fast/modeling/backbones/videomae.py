@@ -58,6 +58,10 @@ class TubeletEmbedding(nn.Layer):
             counts.append(size // part if size > 0 else -1)
         return counts[0], counts[1], counts[2]
 
+    def maps(self, tokens: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor:
+        """Tokens [N, L, C] of clips [N, 3, T, H, W] as maps [N, T', H', W', C]."""
+        return tokens.reshape([clips.shape[0], *self.grid(clips), -1])
+
     def tubelets(self, clips: paddle.Tensor) -> paddle.Tensor:
         """The pixels of clips [N, 3, T, H, W] as [N, L, P, 3], those of a tubelet by time, row, column.
 
@@ -166,6 +170,9 @@ class VideoMAEViT(Backbone):
         for block in self.blocks:
             tokens = block(tokens)
         return tokens
+
+    def maps(self, output: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor | None:
+        return self.patch_embed.maps(output, clips) if output.ndim == 3 else None
 
 
 _PATCHES = "patch_embed.proj.weight"

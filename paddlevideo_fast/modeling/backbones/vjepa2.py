@@ -168,3 +168,6 @@ class VJEPA2(Backbone):
         for block in self.blocks:
             tokens = block(tokens, turns)
         return self.norm(tokens)
+
+    def maps(self, output: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor | None:
+        return self.patch_embed.maps(output, clips) if output.ndim == 3 else None
