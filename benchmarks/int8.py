@@ -92,7 +92,7 @@ def _trained(folder: Path, given: Path, num_clips: int) -> dict[str, Any]:
     top1 = {}
     for name, file in files.items():
         assert file is not None
-        predictor = Predictor(file, recipe=read_recipe(exports[0].settings))
+        predictor = Predictor(file)
         found = predictor.predict([record.path for record in dataset.records], 8, num_cores())
         right = [
             isinstance(one, Prediction) and one.top(1)[0].class_id in record.labels

@@ -26,6 +26,7 @@ _NUM_JUDGING = 4  # clips that show how much a layer loses
 _LAYERS = ("Conv", "Gemm", "MatMul")
 # What stands between the layers of a convolutional network, and stays in int8 there.
 _BETWEEN = ("Add", "AveragePool", "Concat", "GlobalAveragePool", "MaxPool", "Pad", "Relu", "Slice", "Split")
+_SWISH = ("Sigmoid", "Mul")
 _SHAPES = ("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
 _CPU = ProgramOptions(providers=("cpu",))
@@ -101,8 +102,8 @@ def quantize(
 ) -> tuple[Comparison, list[str]]:
     """Writes a program in int8: weights by channel, activations by the ranges that clips show.
 
-    If it loses more than a point of top-1, and more than one clip, the layers whose int8 changes the logits
-    most stay in float, first one, then two, four and so on.
+    If it loses more than a point of top-1, and more than one clip, swish stays in float; then also the layers
+    whose int8 changes the logits most, first one, then two, four and so on.
 
     Args:
         model_file: .onnx, in float32.
@@ -111,7 +112,7 @@ def quantize(
         activation: makes probabilities of the logits.
 
     Returns:
-        How it compares, and the names of the layers in float.
+        How it compares, and what stays in float: the names of layers, and operators of swish.
 
     Raises:
         MissingExtraError: a package is missing.
@@ -128,13 +129,15 @@ def quantize(
         labels, shown = [labels for _, labels in compared], [clip for clip, _ in compared]
         expected = probabilities(_logits(model_file, shown), activation)
         order: list[str] = []
-        for num_float in (0, *(2**power for power in range(len(work.layers).bit_length()))):
+        powers = (2**power for power in range(len(work.layers).bit_length()))
+        trials = [([], 0)] * bool(work.swish) + [(work.swish, number) for number in (0, *powers)]
+        for swish, num_float in trials:
             if num_float > len(work.layers) / 2:
                 break
             if num_float == 1:
                 order = _by_loss(work, calibrating[:_NUM_JUDGING])
-            kept = order[:num_float]
-            work.write(target, calibrating, [name for name in work.layers if name not in kept])
+            kept = [*swish, *order[:num_float]]
+            work.write(target, calibrating, [name for name in work.layers if name not in kept], swish)
             scores = probabilities(_logits(target, shown), activation)
             found = _compared(scores, expected, labels, len(calibrating))
             logger.info("int8%s: %s", f" but for {', '.join(kept)}" if kept else "", told(found))
@@ -216,6 +219,7 @@ class _Quantizer:
     Attributes:
         prepared: the program, with its batch norms in its convolutions, and as `make_planar` writes it.
         layers: names of the operators that have weights, in their order.
+        swish: which operators of swish stand between the layers.
     """
 
     def __init__(self, model_file: Path, folder: Path) -> None:
@@ -240,14 +244,25 @@ class _Quantizer:
         self.layers = [node.name for node in layers if weights.intersection(node.input[1:])]
         products = len(layers) - len(self.layers)
         # a transformer keeps its residuals, norms and attention in float
-        around = () if products else (*_BETWEEN, *_SHAPES)
-        self._between = [node.name for node in graph.node if node.op_type in around]
+        around = () if products else (*_BETWEEN, *_SWISH, *_SHAPES)
+        self._between = {node.name: node.op_type for node in graph.node if node.op_type in around}
+        self.swish = sorted(set(self._between.values()).intersection(_SWISH))
         self._input = next(value.name for value in graph.input if value.name not in weights)
 
-    def write(self, target: Path, clips: Sequence[np.ndarray], layers: Sequence[str]) -> None:
-        """Writes the program with these layers in int8, calibrated by clips [1, ...]."""
+    def write(
+        self, target: Path, clips: Sequence[np.ndarray], layers: Sequence[str], in_float: Sequence[str] = ()
+    ) -> None:
+        """Writes the program with these layers in int8, and with what stands between several layers.
+
+        Args:
+            target: the .onnx file.
+            clips: that calibrate, each [1, ...].
+            layers: names.
+            in_float: operators between the layers that stay in float.
+        """
         from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
+        between = [name for name, op in self._between.items() if op not in in_float and len(layers) > 1]
         feeds = iter([{self._input: clip} for clip in clips])
         own = logging.getLogger()
         level = own.level
@@ -258,7 +273,7 @@ class _Quantizer:
                 str(target),
                 _Reader(feeds),
                 quant_format=QuantFormat.QDQ,
-                nodes_to_quantize=[*layers, *(self._between if len(layers) > 1 else ())],
+                nodes_to_quantize=[*layers, *between],
                 per_channel=True,
                 weight_type=QuantType.QInt8,
                 activation_type=QuantType.QUInt8,

@@ -1,12 +1,14 @@
 """Programs in int8, calibrated on encoded videos, against the programs in float32."""
 
+from dataclasses import replace
+
 import numpy as np
 import paddle
 import pytest
 import yaml
 
 from paddlevideo_fast.config import Config
-from paddlevideo_fast.deploy import export
+from paddlevideo_fast.deploy import export, quantize
 from paddlevideo_fast.deploy.export import Calibration, ExportOptions, export_model
 from paddlevideo_fast.deploy.predictor import Predictor
 from paddlevideo_fast.deploy.program import PADDLE_SUFFIXES
@@ -165,6 +167,33 @@ def test_predict_takes_the_program_that_was_measured_as_faster(exported, monkeyp
     found = export._faster(files.program, files.onnx, usual, clip)
     assert found == ("onnxruntime" if int8_sec < 2 else own)
     assert tried == {own: files.program.suffix, "onnxruntime": ".onnx"}
+
+
+def test_swish_is_in_int8_and_the_first_to_return_to_float(trained, motion_videos, tmp_path, monkeypatch):
+    import onnx
+
+    cfg = trained("x3d").cfg
+    data = {**cfg["DATASET"]["valid"], "data_prefix": str(motion_videos)}
+    cfg = type(cfg)({**cfg, "DATASET": {**cfg["DATASET"], "valid": data}})
+    options = ExportOptions(onnx_opset=OPSET_VERSION, int8=Calibration(str(motion_videos / "valid.list"), 2))
+    whole, losses = quantize._compared, []
+
+    def compared(*given):
+        return replace(whole(*given), top1_float32=1.0, top1=1.0 - losses.pop(0))
+
+    monkeypatch.setattr(quantize, "_compared", compared)
+    in_int8 = {}
+    for name, own in (("int8", [0.0]), ("float", [1.0, 0.0])):
+        losses[:] = own
+        files = export_model(cfg, trained("x3d").weights, tmp_path / name, options=options)
+        graph = onnx.load(str(files.onnx)).graph
+        made = {output: node.op_type for node in graph.node for output in node.output}
+        sources = [{made.get(one) for one in node.input} for node in graph.node if node.op_type == "Mul"]
+        in_int8[name] = sum(source == {"DequantizeLinear"} for source in sources)
+        settings = yaml.safe_load(files.settings.read_text())
+        assert settings["int8"]["float_layers"] == ([] if name == "int8" else ["Mul", "Sigmoid"])
+    assert in_int8["int8"] > 0
+    assert in_int8["float"] == 0
 
 
 def test_missing_packages_are_named(made, run, monkeypatch, tmp_path):
