@@ -81,7 +81,7 @@ def _timed(folder: Path, title: str) -> dict[str, Any]:
     weights = folder / "random.pdparams"
     paddle.seed(1)
     paddle.save(build_model(cfg["MODEL"], load_pretrained=False).state_dict(), str(weights))
-    return _compared(_exports(cfg, weights, folder / "exported" / str(len(title)), _NUM_CLIPS))
+    return _compared(_exports(cfg, weights, folder / Path(NETWORKS[title]).stem, _NUM_CLIPS))
 
 
 def _trained(folder: Path, given: Path, num_clips: int) -> dict[str, Any]:

@@ -151,6 +151,50 @@ def _runtime_cells(runtimes: Any) -> list[str]:
     ]
 
 
+_PROGRAMS = ("Paddle", "Paddle, oneDNN", "float ONNX", "int8 ONNX")
+
+
+def _int8() -> Rows:
+    return [
+        [name, *(f"{row['ms'][program]:.0f} ms" if program in row["ms"] else "–" for program in _PROGRAMS)]
+        + [f"{row['ratio']:.1f}×", f"{row['mb']['float ONNX']:.0f}, {row['mb']['int8 ONNX']:.0f}"]
+        for name, row in load("int8")["networks"].items()
+    ]
+
+
+def _int8_trained() -> Rows:
+    return [
+        [
+            "",
+            *(f"{row['top1'][name]:.1%}" for name in row["top1"]),
+            f"{row['videos']}",
+            f"{row['float_layers']}",
+        ]
+        for row in load("int8")["trained"].values()
+    ]
+
+
+def _prediction() -> Rows:
+    return [
+        [name if number == 0 else "", "", f"{row['files_per_sec']:.1f}", f"{row['ratio']:.2f}×"]
+        + ["–".join(f"{each:.2f}" for each in row["spread"])]
+        for name, sides in load("prediction")["networks"].items()
+        for number, row in enumerate(sides.values())
+    ]
+
+
+def _serving() -> Rows:
+    return [
+        ["", f"{part['answers_per_sec']:.0f}", ", ".join(f"{sec:.2f} s" for sec in part["sec"])]
+        + [
+            f"{part['clips_of_batch']:.1f}",
+            *(f"{part['statuses'].get(status, 0):,}" for status in ("200", "503")),
+        ]
+        + [str(part["other"]), "–".join(map(str, part["memory_mib"]))]
+        for part in load("serving")["parts"].values()
+    ]
+
+
 def _cpu_operators() -> Rows:
     return [
         [name, f"{before:.1f} ms", f"{now:.1f} ms, {now / torch:.2f}×", f"{torch:.1f} ms"]
@@ -376,6 +420,10 @@ TABLES: Mapping[str, Callable[[], Rows]] = {
     "cpu": lambda: _of_networks(load("cpu")["networks"], _cpu_cells),
     "cpu_runtimes": lambda: _of_networks(load("cpu_runtimes"), _runtime_cells),
     "cpu_operators": _cpu_operators,
+    "int8": _int8,
+    "int8_trained": _int8_trained,
+    "prediction": _prediction,
+    "serving": _serving,
     "processes": _processes,
     "paddlevideo": partial(_each, "paddlevideo", "", "{clip}", "{cpu_ratio:.1f}×", "{wall_ratio:.1f}×"),
     "decoders": _decoders,

@@ -1,4 +1,4 @@
-"""`paddlevideo-fast data`: the tools of `preparation`, which data/*.py start as well."""
+"""`paddlevideo-fast data`: the tools of `preparation` and `report`, some of which data/*.py start as well."""
 
 import sys
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 
 
 class Tool(Command):
-    """A tool of `preparation`; its parser is the function `NAME_parser` beside the function `NAME`."""
+    """A data tool; its parser is the function `NAME_parser` beside the function `NAME`."""
 
     def run(self, words: Sequence[str] | None) -> int | None:
         try:
@@ -19,13 +19,14 @@ class Tool(Command):
             raise KeyboardInterrupt("run the same command again to go on") from None
 
 
-def _tool(module: str, function: str, text: str) -> Tool:
-    return Tool(f"paddlevideo_fast.preparation.{module}", text, f"{function}_parser")
+def _tool(module: str, function: str, text: str, package: str = "preparation") -> Tool:
+    return Tool(f"paddlevideo_fast.{package}.{module}", text, f"{function}_parser")
 
 
 TOOLS: dict[str, Command] = {
     "list": _tool("lists", "build", "write the lists of folders of classes"),
     "check": _tool("lists", "check", "decode everything that a list names"),
+    "report": _tool("dataset", "report", "describe a set of videos on one page", "report"),
     "prepare": _tool("videos", "prepare_list", "re-encode videos, for frames that are read faster"),
     "extract": _tool("frames", "extract", "extract the frames of videos"),
     "pack": _tool("packing", "pack", "pack frames into shards"),

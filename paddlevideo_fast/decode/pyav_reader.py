@@ -278,6 +278,16 @@ class PictureDecoder:
         data = bytes(self._packets[packet_no])
         return all(data[start] & 31 != 5 for start, _ in units_of(self._codec)(data))
 
+    @property
+    def keyframe_gap(self) -> float:
+        """Packets from one access point to the next, on average."""
+        return len(self._index.order) / len(self._index.access_points)
+
+    def num_decoded(self, frames: Sequence[int]) -> int:
+        """Packets that pass the decoder for these frames, with those that it may leave out."""
+        packets = [packet for frame in frames if (packet := self.shown[frame]) is not None]
+        return sum(stop - first for first, stop in self._index.spans(packets))
+
     def _needed(self, span: tuple[int, int], wanted: set[int] | None) -> Iterator[int]:
         """Numbers of the packets to decode, without non-reference frames that nobody wants.
 
@@ -413,6 +423,15 @@ class PyAVReader(VideoReader):
         """See `VideoReader`."""
         self._shown_size()  # decodes a frame where the header hints at a rotation
         return self._to_rgb.quarter_turns
+
+    @property
+    def keyframe_gap(self) -> float:
+        """See `VideoReader`."""
+        return self._decoder.keyframe_gap
+
+    def num_decoded(self, indices: Sequence[int]) -> int:
+        """See `VideoReader`."""
+        return self._decoder.num_decoded(indices)
 
     @property
     def pixel_aspect(self) -> float:

@@ -70,6 +70,15 @@ class VideoReader(ABC):
         """Height of a frame as it is shown, in pixels."""
         return self._shown_size()[1]
 
+    @property
+    def keyframe_gap(self) -> float:
+        """Frames from one place where decoding can begin to the next, on average; 0 where nothing says."""
+        return 0.0
+
+    def num_decoded(self, indices: Sequence[int]) -> int:
+        """At most how many frames are decoded to read these; 0 where nothing says."""
+        return 0
+
     def times_sec(self) -> np.ndarray:
         """When each frame is shown: float64 [num_frames], seconds after the first frame, ascending.
 
@@ -321,6 +330,15 @@ class VideoPart(VideoReader):
         """See `VideoReader`; the first frame of the part is at 0."""
         times = self.video.times_sec()[self.first : self.first + self.num_frames]
         return times - times[0]
+
+    @property
+    def keyframe_gap(self) -> float:
+        """See `VideoReader`."""
+        return self.video.keyframe_gap
+
+    def num_decoded(self, indices: Sequence[int]) -> int:
+        """See `VideoReader`."""
+        return self.video.num_decoded([self.first + index for index in indices])
 
     def fetch(self, indices: Sequence[int]) -> int:
         """See `VideoReader`."""

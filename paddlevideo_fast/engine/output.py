@@ -46,7 +46,7 @@ _TRACKED = ("tensorboard", "wandb", "trackers.json")  # what trackers cannot tak
 FOLDS = "folds.json"  # the result of a cross-validation, whose runs are in fold_1, fold_2, …
 _RUN_FILES = (
     *("metrics.jsonl", "train.log", "config.yaml", "class_names.txt", "bad_samples.txt"),
-    *("vdl", "report.html", "test"),
+    *("vdl", "report.html", "predictions.jsonl", "test"),
 )
 
 

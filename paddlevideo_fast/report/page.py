@@ -123,6 +123,18 @@ pre { background: #f6f7f9; padding: 1rem; overflow: auto; }
 <h2 id="confusion">Confusion matrix</h2>
 <img class="confusion" alt="confusion matrix" src="{{ page.confusion_png | png }}">
 {% endif %}
+{% for section in page.sections %}
+<h2 id="{{ section.anchor }}">{{ section.title }}</h2>
+{% if section.text %}
+<p>{{ section.text }}</p>
+{% endif %}
+{% if section.rows %}
+{{ rows(section.rows) }}
+{% endif %}
+{% for text, sheet in section.sheets.items() %}
+<figure><img alt="{{ text }}" src="{{ sheet | uri }}"><figcaption>{{ text }}</figcaption></figure>
+{% endfor %}
+{% endfor %}
 {% if page.examples %}
 <h2 id="examples">Example clips</h2>
 {% if page.examples[0].heat is not none %}
@@ -185,6 +197,25 @@ class Example:
 
 
 @dataclass(frozen=True)
+class Section:
+    """A part of a page with its own heading.
+
+    Attributes:
+        anchor: its name in links.
+        title: heading.
+        text: below the heading.
+        rows: of a table, which have the same keys.
+        sheets: title → JPEG.
+    """
+
+    anchor: str
+    title: str
+    text: str = ""
+    rows: Sequence[Mapping[str, Any]] = ()
+    sheets: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Page:
     """The content of a page. Empty parts are left out.
 
@@ -196,6 +227,7 @@ class Page:
         confusion_png: the confusion matrix.
         classes: rows of `class_rows`.
         hardest: rows of `hardest_rows`, of videos that are predicted wrongly.
+        sections: further parts, before the clips.
         examples: clips.
         pictures: title → uint8 [H, W, 3], what the network shows of itself.
         config: YAML.
@@ -208,6 +240,7 @@ class Page:
     confusion_png: bytes | None = None
     classes: Sequence[Mapping[str, Any]] = ()
     hardest: Sequence[Mapping[str, Any]] = ()
+    sections: Sequence[Section] = ()
     examples: Sequence[Example] = ()
     pictures: Mapping[str, np.ndarray] = field(default_factory=dict)
     config: str = ""
@@ -220,6 +253,7 @@ def render(page: Page) -> str:
     )
     environment.filters["shown"] = _shown
     environment.filters["png"] = lambda data: _data_uri(data, "png")
+    environment.filters["uri"] = lambda data: _data_uri(data, "jpeg")
     environment.filters["jpeg"] = lambda picture: _data_uri(jpeg(picture), "jpeg")
     return environment.from_string(TEMPLATE).render(page=page, versions=versions())
 

@@ -24,7 +24,14 @@ from paddlevideo_fast.modeling.explain import Explain, by_grad_cam
 from paddlevideo_fast.report.drawings import confusion_picture, curve_figures, threshold_figures
 from paddlevideo_fast.report.output import atomic_write, save_json
 from paddlevideo_fast.report.page import Example, Page, contact_sheet, heat_sheet, render
-from paddlevideo_fast.report.tables import Naming, class_rows, hardest_rows, joined, write_tables
+from paddlevideo_fast.report.tables import (
+    Naming,
+    class_rows,
+    hardest_rows,
+    joined,
+    write_predictions,
+    write_tables,
+)
 
 logger = get_logger(__name__)
 
@@ -339,6 +346,8 @@ class Reporting(Callback):
         if self.run.with_page:
             with only_shown("the pictures of the network"):
                 page = replace(page, pictures=network_pictures(trainer, self.evaluated))
+            if predictions is not None:
+                write_predictions(self.run.folder / "predictions.jsonl", predictions, self.naming)
             lines = (self.run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
             curves = curve_figures([json.loads(line) for line in lines])
             write_page(self.run.folder, replace(page, curves={**curves, **page.curves}))

@@ -69,9 +69,7 @@ def write_tables(folder: Path, predictions: Predictions, naming: Naming) -> None
     Raises:
         PaddleVideoFastError: a file cannot be written.
     """
-    with atomic_write(folder / "predictions.jsonl") as partial:
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in prediction_rows(predictions, naming))
-        partial.write_bytes("".join(lines).encode("utf-8", _ANY_NAME))
+    write_predictions(folder / "predictions.jsonl", predictions, naming)
     for name, rows in (
         ("per_class", class_rows(predictions, naming)),
         ("worst", hardest_rows(predictions, naming, NUM_HARDEST)),
@@ -83,6 +81,17 @@ def write_tables(folder: Path, predictions: Predictions, naming: Naming) -> None
         counts = confusion_matrix(predictions).tolist()
         rows_of_counts = ([name, *row] for name, row in zip(naming.classes, counts))
         _write_csv(folder / "confusion.csv", ["label \\ predicted", *naming.classes], rows_of_counts)
+
+
+def write_predictions(path: Path, predictions: Predictions, naming: Naming) -> None:
+    """Writes `prediction_rows`, one a line.
+
+    Raises:
+        PaddleVideoFastError: the file cannot be written.
+    """
+    with atomic_write(path) as partial:
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in prediction_rows(predictions, naming))
+        partial.write_bytes("".join(lines).encode("utf-8", _ANY_NAME))
 
 
 def prediction_rows(predictions: Predictions, naming: Naming) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,144 @@
+"""What can be said of a video from its index and a few of its frames: for `paddlevideo-fast data report`."""
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+
+from paddlevideo_fast.decode import Span, VideoReader, open_frames, open_video
+from paddlevideo_fast.errors import VideoDecodeError
+
+NUM_FRAMES = 8  # that are looked at
+_SIDE_PX = 64  # they are compared at this size
+_BLACK = 24.0  # mean of the grey levels, from 0 to 255
+_FLAT = 8.0  # their standard deviation
+_SAME = 0.5  # mean difference of the grey levels of two frames
+_SHEET_PX = 96
+
+
+class Facts(NamedTuple):
+    """What was found of a video, or of a span of it. All values are JSON values.
+
+    Attributes:
+        num_bytes: size of the file; 0 for a folder of frames.
+        num_frames: of the video or the span.
+        fps: frames a second, on average; 0 where nothing says.
+        width, height: of a frame as it is shown, in pixels.
+        codec: FFmpeg's name of the compression; "" where there is none.
+        keyframe_gap: frames from one keyframe to the next, on average; 0 where the reader does not say.
+        num_decoded: frames that are decoded to read `NUM_FRAMES` of them from all over it; 0 as before.
+        black: share of the frames looked at that are black.
+        still: share of neighbouring frames looked at that are equal.
+        sheet: these frames side by side, a JPEG in base64; "" where it was not asked for.
+        cause: why the video cannot be read; "": it can, and else the other values are 0.
+        state: size and time of the file, in ns; what is known is of no use where it has changed.
+    """
+
+    num_bytes: int = 0
+    num_frames: int = 0
+    fps: float = 0.0
+    width: int = 0
+    height: int = 0
+    codec: str = ""
+    keyframe_gap: float = 0.0
+    num_decoded: int = 0
+    black: float = 0.0
+    still: float = 0.0
+    sheet: str = ""
+    cause: str = ""
+    state: Sequence[int] = ()
+
+    @property
+    def length_sec(self) -> float:
+        """Length in seconds; 0 where nothing says."""
+        return self.num_frames / self.fps if self.fps else 0.0
+
+
+class Video(NamedTuple):
+    """A video of a list to look at.
+
+    Attributes:
+        path: of the file, or of a folder of frames.
+        span: the part of it that the list means; None: all.
+        num_frames: of a folder of frames; None: a video.
+        suffix: format of the names of a folder's images.
+        with_sheet: also make a sheet of its frames.
+    """
+
+    path: str
+    span: Span | None = None
+    num_frames: int | None = None
+    suffix: str = ""
+    with_sheet: bool = False
+
+    @property
+    def name(self) -> str:
+        """See `work.Task`."""
+        return hashlib.blake2b(json.dumps(self).encode(), digest_size=16).hexdigest()
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """See `work.Task`."""
+        return [self.path]
+
+    def do(self) -> Facts:
+        """Looks at the video."""
+        state = self._state()
+        try:
+            if self.num_frames is None:
+                reader = open_video(self.path)
+            else:
+                reader = open_frames(self.path, self.suffix, self.num_frames)
+            with reader:
+                found = _facts_of(reader if self.span is None else reader.part(self.span), self.with_sheet)
+                num_bytes = state[0] if self.num_frames is None and state else 0
+                return found._replace(num_bytes=num_bytes, state=state)
+        except VideoDecodeError as error:
+            return Facts(cause=error.cause_in(self.path), state=state)
+
+    def restored(self, value: Any) -> Facts | None:
+        """See `work.Task`; None where the file has changed."""
+        found = Facts(*value)
+        return found if list(found.state) == self._state() else None
+
+    def _state(self) -> list[int]:
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return []
+        return [status.st_size, status.st_mtime_ns]
+
+
+def _facts_of(video: VideoReader, with_sheet: bool) -> Facts:
+    count = min(NUM_FRAMES, video.num_frames)
+    indices = [(2 * number + 1) * video.num_frames // (2 * count) for number in range(count)]
+    clip = video.read(indices)
+    small = [cv2.resize(frame, (_SIDE_PX, _SIDE_PX), interpolation=cv2.INTER_AREA) for frame in clip]
+    grey = np.stack([cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in small]).astype(np.float32)
+    is_black = (grey.mean(axis=(1, 2)) <= _BLACK) & (grey.std(axis=(1, 2)) <= _FLAT)
+    is_still = np.abs(np.diff(grey, axis=0)).mean(axis=(1, 2)) <= _SAME
+    return Facts(
+        num_frames=video.num_frames,
+        fps=round(video.avg_fps, 4),
+        width=clip.shape[2],
+        height=clip.shape[1],
+        codec=video.codec,
+        keyframe_gap=round(video.keyframe_gap, 2),
+        num_decoded=video.num_decoded(indices),
+        black=float(is_black.mean()),
+        still=float(is_still.mean()) if count > 1 else 0.0,
+        sheet=_sheet(clip) if with_sheet else "",
+    )
+
+
+def _sheet(clip: np.ndarray) -> str:
+    width = max(1, round(clip.shape[2] * _SHEET_PX / clip.shape[1]))
+    frames = [cv2.resize(frame, (width, _SHEET_PX), interpolation=cv2.INTER_AREA) for frame in clip[1::2]]
+    sheet = np.concatenate(frames or [clip[0]], axis=1)[..., ::-1]
+    _, data = cv2.imencode(".jpg", np.ascontiguousarray(sheet), [cv2.IMWRITE_JPEG_QUALITY, 80])
+    return base64.b64encode(data.tobytes()).decode("ascii")

@@ -1,0 +1,165 @@
+"""`data report`: what one page says of a set of videos."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import av
+import numpy as np
+import pytest
+
+from benchmarks.measuring import write_video
+from paddlevideo_fast.cli.commands import main
+from paddlevideo_fast.decode import open_video
+from tests.support.numbered_clips import write_clip
+
+
+def flat(path, level, num_frames=40, size=(64, 96)):
+    return write_video(path, (np.full((*size, 3), level, np.uint8) for _ in range(num_frames)), rate=20)
+
+
+def still(path):
+    picture = np.random.default_rng(0).integers(0, 256, (8, 12, 3), np.uint8).repeat(8, 0).repeat(8, 1)
+    return write_video(path, [picture] * 40, rate=20)
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    """A list of 26 ordinary videos of two classes, and of some that are not."""
+    root = tmp_path_factory.mktemp("set")
+    lines = []
+    for number in range(26):
+        write_clip(root / f"{number:02}.mp4", num_frames=40, size=(96, 64), fps=20)
+        lines.append(f"{number:02}.mp4 {number % 2}")
+    flat(root / "black.mp4", 16)
+    flat(root / "white.mp4", 235)
+    still(root / "still.mp4")
+    write_clip(root / "short.mp4", num_frames=5, size=(96, 64), fps=20)
+    write_clip(
+        root / "raw.mp4", num_frames=40, size=(96, 64), fps=20, options={"crf": "0", "preset": "ultrafast"}
+    )
+    (root / "broken.mp4").write_bytes(b"no video")
+    lines += [f"{name}.mp4 2" for name in ("black", "white", "still", "short", "raw", "broken")]
+    (root / "all.list").write_text("".join(f"{line}\n" for line in lines))
+    (root / "classes.txt").write_text("run\nwalk\n<b>odd\n")
+    return root
+
+
+def findings(folder):
+    return [json.loads(line) for line in (folder / "findings.jsonl").read_text().splitlines()]
+
+
+def words(root, output, *more):
+    classes = ("--classes", root / "classes.txt", "--data_prefix", root, "--output", output)
+    return ["data", "report", str(root / "all.list"), *map(str, (*classes, "--workers", 1, *more))]
+
+
+def test_unusual_videos_are_found_and_named(videos, tmp_path, capsys):
+    assert main(words(videos, tmp_path / "out")) == 1
+    found = {(one["finding"], one["path"].rpartition("/")[2]): one for one in findings(tmp_path / "out")}
+    expected = {"black": "black", "white": "frozen", "still": "frozen", "short": "short", "raw": "bit rate"}
+    expected["broken"] = "cannot be read"
+    for name, finding in expected.items():
+        one = found[finding, f"{name}.mp4"]
+        assert one["classes"] == "<b>odd"
+        assert f"{name}.mp4 2" == (videos / "all.list").read_text().splitlines()[one["line"] - 1]
+    ordinary = {path for _, path in found if path[:2].isdecimal()}
+    assert ordinary == set()
+    assert "not a video" in found["cannot be read", "broken.mp4"]["detail"]
+    assert "more bits a pixel" in found["bit rate", "raw.mp4"]["detail"]
+    out = capsys.readouterr().out
+    assert "32 videos" in out
+    assert "cannot be read: 1" in out
+
+
+def test_the_page_has_classes_measures_and_frames(videos, tmp_path):
+    main(words(videos, tmp_path))
+    page = (tmp_path / "report.html").read_text()
+    assert "&lt;b&gt;odd" in page
+    assert "<b>odd" not in page
+    assert "few videos" in page
+    assert page.count('src="data:image/jpeg;base64,') == 12 - 1  # four of each class; one does not decode
+    for text in ("frames between keyframes", "decoded frames", "h264", "96", "What to look at"):
+        assert text in page
+
+
+def test_a_second_run_looks_at_what_has_changed(videos, tmp_path, capsys):
+    root = tmp_path / "set"
+    shutil.copytree(videos, root)
+    main(words(root, tmp_path / "out"))
+    first = findings(tmp_path / "out")
+    flat(root / "03.mp4", 16)
+    capsys.readouterr()
+    main(words(root, tmp_path / "out"))
+    assert "31 of 32 are done already" in capsys.readouterr().out
+    second = findings(tmp_path / "out")
+    new = [one for one in second if one not in first]
+    assert ("black", str(root / "03.mp4")) in {(one["finding"], one["path"]) for one in new}
+
+
+def test_shares_are_merged(videos, tmp_path):
+    for share in ("0/2", "1/2"):
+        assert main(words(videos, tmp_path / "out", "--shard", share)) == 0
+        assert not (tmp_path / "out/report.html").exists()
+    assert main([*words(videos, tmp_path / "out")[:-2], "--merge"]) == 1
+    main(words(videos, tmp_path / "whole"))
+    assert findings(tmp_path / "out") == findings(tmp_path / "whole")
+
+
+def row(root, name, label, scores):
+    top = [
+        {"label": number, "name": ["run", "walk", "odd"][number], "score": score} for number, score in scores
+    ]
+    return {"path": str(root / f"{name}.mp4"), "label": label, "name": "", "num_views": 1, "top": top}
+
+
+def test_contradicted_labels_come_with_the_surest_first(videos, tmp_path, capsys):
+    run = tmp_path / "run"
+    (run / "fold_1").mkdir(parents=True)
+    (run / "fold_2").mkdir()
+    rows = [
+        row(videos, "00", 0, [(1, 0.6), (0, 0.3), (2, 0.1)]),
+        row(videos, "01", 1, [(1, 0.9), (0, 0.1)]),
+        row(videos, "02", 0, [(2, 0.99), (1, 0.01)]),
+        row(videos, "04", 0, [(1, 0.55), (0, 0.45)]),
+        row(videos, "not in the list", 0, [(1, 1.0)]),
+    ]
+    (run / "fold_1/predictions.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    (run / "fold_2/predictions.jsonl").write_text(
+        json.dumps(row(videos, "04", 0, [(0, 0.9), (1, 0.1)])) + "\n"
+    )
+    (run / "predictions.jsonl").write_text("not read where there are folds")
+    main(words(videos, tmp_path / "out", "--run", run))
+    found = [one for one in findings(tmp_path / "out") if one["finding"] == "label contradicted"]
+    assert [one["path"].rpartition("/")[2] for one in found] == ["02.mp4", "00.mp4"]
+    assert found[0]["detail"] == "a network sees odd, by 0.990 of the score"
+    assert "a network sees walk" in (tmp_path / "out/report.html").read_text()
+    capsys.readouterr()
+    assert main(words(videos, tmp_path / "other", "--run", tmp_path)) == 2
+    assert f"--run {tmp_path}: holds no predictions.jsonl" in capsys.readouterr().err
+
+
+def test_spans_are_looked_at_by_themselves(tmp_path):
+    dark = np.full((64, 96, 3), 16, np.uint8)
+    moving = (np.roll(np.arange(96 * 64 * 3, dtype=np.uint8).reshape(64, 96, 3), at, 1) for at in range(40))
+    write_video(tmp_path / "film.mp4", [*moving, *[dark] * 40], rate=20)
+    rows = [
+        {"path": "film.mp4", "label": label, "start_sec": start, "end_sec": start + 2}
+        for label, start in ((0, 0), (1, 2))
+    ]
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    flags = ("--data_prefix", tmp_path, "--output", tmp_path / "out", "--workers", 1)
+    assert main(["data", "report", str(tmp_path / "all.jsonl"), *map(str, flags)]) == 0
+    assert [(one["line"], one["finding"]) for one in findings(tmp_path / "out")] == [(2, "black")]
+
+
+def test_keyframes_and_what_reading_costs(tmp_path):
+    write_clip(tmp_path / "a.mp4", num_frames=48, gop=12, size=(96, 64))
+    with open_video(tmp_path / "a.mp4") as video, av.open(str(tmp_path / "a.mp4")) as container:
+        keys = [number for number, packet in enumerate(container.demux(video=0)) if packet.is_keyframe]
+        assert keys == [0, 12, 24, 36]
+        assert video.keyframe_gap == 12
+        assert video.num_decoded([0]) == 1
+        assert video.num_decoded([11, 12]) == 13
+        assert video.num_decoded([5, 30]) == 6 + 7
