@@ -44,6 +44,7 @@ BENCHMARKS = {
     "tables": "no measurement: writes the tables of the documentation from benchmarks/results",
     "train": "training steps of a config, on its clips or on made-up batches; several settings in turn",
     "trainer": "what the trainer costs over a bare Paddle loop",
+    "wrong_labels": "wrong labels among the videos that data report suggests",
 }
 WITHOUT_RESULT = ("on_gpu", "tables")  # they write files of their own
 
