@@ -1,4 +1,4 @@
-"""`paddlevideo-fast data`: the tools of `preparation` and `report`, some of which data/*.py start as well."""
+"""`paddlevideo-fast data`: its tools, some of which data/*.py start as well."""
 
 import sys
 from collections.abc import Sequence
@@ -27,6 +27,7 @@ TOOLS: dict[str, Command] = {
     "list": _tool("lists", "build", "write the lists of folders of classes"),
     "check": _tool("lists", "check", "decode everything that a list names"),
     "report": _tool("dataset", "report", "describe a set of videos on one page", "report"),
+    "browse": _tool("browse", "browse", "look at the videos of a list in a browser, and correct it", "serve"),
     "prepare": _tool("videos", "prepare_list", "re-encode videos, for frames that are read faster"),
     "extract": _tool("frames", "extract", "extract the frames of videos"),
     "pack": _tool("packing", "pack", "pack frames into shards"),

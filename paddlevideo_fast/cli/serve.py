@@ -18,14 +18,13 @@ Examples:
 
 import argparse
 import os
-import socket
 from typing import Any
 
 from paddlevideo_fast.cli.command import add_import_argument, quiet_import, say
 from paddlevideo_fast.cli.program import PROGRAM_OPTIONS, check_program, make_predictor
 from paddlevideo_fast.command_line import CommandParser, add_options, count
 from paddlevideo_fast.config.startup import prepare_process
-from paddlevideo_fast.errors import MissingExtraError, UsageError
+from paddlevideo_fast.errors import MissingExtraError
 from paddlevideo_fast.machine import num_cores
 
 _MAX_READERS = 8  # by default
@@ -131,8 +130,9 @@ def run(args: argparse.Namespace) -> None:
         except ModuleNotFoundError as error:
             raise MissingExtraError(str(error.name), "serve", "a server") from error
         from paddlevideo_fast.serve.app import make_app
+        from paddlevideo_fast.serve.listening import listen
         from paddlevideo_fast.serve.service import Service
-    listening = _listen(args.host, args.port)
+    listening = listen(args.host, args.port)
     service = Service(make_predictor(args), _service_options(args))
     name, port = service.description()["model_name"], listening.getsockname()[1]
     host = f"[{args.host}]" if ":" in args.host else args.host
@@ -157,11 +157,3 @@ def _service_options(args: argparse.Namespace) -> Any:
         allow_local_urls=args.allow_local_urls,
         limits=limits,
     )
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family, backlog=2048)
-    except OSError as error:
-        raise UsageError(f"--host {host} --port {port}: {error.strerror or error}") from error

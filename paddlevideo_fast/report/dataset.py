@@ -26,6 +26,7 @@ from paddlevideo_fast.report.results import write_page
 
 PAGE, FINDINGS, FACTS = "report.html", "findings.jsonl", "facts.jsonl"
 PREDICTIONS = "predictions.jsonl"
+CONTRADICTED = "label contradicted"
 _SHEETS_OF_CLASS = 4
 _MAX_SHEETS = 400
 _MIN_FRAMES = 16
@@ -368,7 +369,7 @@ def contradicted(summary: Summary, predictions: Sequence[Mapping[str, Any]]) -> 
         if margin > 0:
             name = Counter(name for _, name in several).most_common(1)[0][0]
             detail = f"a network sees {name}, by {margin:.3f} of the score"
-            found.append(summary.finding(records[path], "label contradicted", detail, margin))
+            found.append(summary.finding(records[path], CONTRADICTED, detail, margin))
     return _sorted(found)
 
 
