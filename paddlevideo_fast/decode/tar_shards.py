@@ -109,13 +109,17 @@ class TarShard:
             raise ShardError(f"{self.path}: cannot be read: {cause_of(error)}") from None
         return found
 
-    def open(self, name: str, offset: int, size: int) -> io.BufferedReader:
+    def open(self, where: str, offset: int, size: int) -> io.BufferedReader:
         """A file object of the bytes of a member. Of a tar at a URL, all of them are fetched at once.
+
+        Args:
+            where: tar and member, for messages.
+            offset: of the first byte.
+            size: in bytes.
 
         Raises:
             VideoDecodeError: they are not to be had, or the tar was cut off since its headers were read.
         """
-        where = f"{self.path}:{name}"
         if self.data.available() < offset + size:
             raise VideoDecodeError(where, _CUT)
         try:

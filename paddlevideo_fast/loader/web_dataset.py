@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader
 from paddlevideo_fast.decode.tar_shards import Member, TarShard
 from paddlevideo_fast.errors import (
@@ -93,14 +95,15 @@ class WebDataset(ShardedDataset):
             found = getattr(self.decoder, "backend", type(self.decoder).__name__)
             raise LoaderError(f"WebDataset: {found} reads no videos in shards; set backend: pyav in decode")
         maps: Any = LRUCache(_MAX_MAPS)
+        paths = shard_paths(self.file_path, self.data_prefix)
         with ThreadPoolExecutor(_NUM_OPENED) as threads:
-            self.shards = list(
-                threads.map(lambda path: TarShard(path, maps), shard_paths(self.file_path, self.data_prefix))
-            )
-            self._samples = list(threads.map(self._samples_of, self.shards))
+            self.shards = list(threads.map(lambda path: TarShard(path, maps), paths))
+            found = list(threads.map(self._samples_of, self.shards))
+        # offset and size of each video: few bytes, because each worker may come to have a copy
+        self._ranges = [np.array([sample[1:3] for sample in samples], np.int64) for samples in found]
         numbers = ClassNumbers(self.class_names)
         records = []
-        for shard_no, (shard, samples) in enumerate(zip(self.shards, self._samples)):
+        for shard_no, (shard, samples) in enumerate(zip(self.shards, found)):
             for place, sample in enumerate(samples):
                 path = f"{shard.path}:{sample.name}"
                 labels = tuple(numbers.of(label, f"{path}: label") for label in sample.labels)
@@ -119,22 +122,23 @@ class WebDataset(ShardedDataset):
         return has_cache() and any(is_url(shard.source) for shard in self.shards)
 
     def open(self, record: VideoRecord) -> VideoReader:
-        shard, sample = self._found(record)
+        shard, offset, size = self._found(record)
         assert isinstance(self.decoder, VideoDecoder)
-        return self.decoder.open_source(shard.open(sample.name, sample.offset, sample.size))
+        return self.decoder.open_source(shard.open(record.path, offset, size))
 
     def fetch(self, requests: Sequence[ClipRequest]) -> int:
         """Brings the video of the requests into the cache: all of it, for the reader needs its index."""
         record = self.records[requests[0].index]
-        shard, sample = self._found(record)
+        shard, offset, size = self._found(record)
         try:
-            return shard.data.fetch([(sample.offset, sample.size)])
+            return shard.data.fetch([(offset, size)])
         except ObjectError as error:
             raise VideoDecodeError(record.path, error.cause) from None
 
-    def _found(self, record: VideoRecord) -> tuple[TarShard, _Sample]:
+    def _found(self, record: VideoRecord) -> tuple[TarShard, int, int]:
         shard_no, place = record.place
-        return self.shards[shard_no], self._samples[shard_no][place]
+        offset, size = self._ranges[shard_no][place].tolist()
+        return self.shards[shard_no], offset, size
 
     def _samples_of(self, shard: TarShard) -> list[_Sample]:
         """The videos of a shard, from DATASET.index_cache where it knows them."""
