@@ -290,10 +290,13 @@ def _in_folder(folder: str) -> list[str]:
     for path in paths:
         if named := _OF_SET.fullmatch(path.name):
             sets.setdefault((named[1], named[3]), set()).add(int(named[2]))
-    for (_, total), numbers in sets.items():
-        if num_missing := int(total) - len(numbers):
-            text = f"{num_missing} of {int(total)} shards are missing; run  paddlevideo-fast data pack  again"
-            raise ValueError(f"{text}, or copy them")
+    for (name, total), numbers in sets.items():
+        if missing := sorted(set(range(int(total))[:_MAX_SHARDS]) - numbers):
+            first = f"{name}{missing[0]:0{len(total)}}-of-{total}.tar"
+            raise AnnotationError(
+                f"{folder}: {len(missing)} of {int(total)} shards are missing, the first one is {first}; "
+                "run  paddlevideo-fast data pack  again, or copy them"
+            )
     return list(map(str, paths))
 
 
