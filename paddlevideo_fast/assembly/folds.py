@@ -20,7 +20,7 @@ from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.engine.output import FOLDS, folder_of_run, newest_folds
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.io.files import atomic_write_text
-from paddlevideo_fast.io.urls import is_url
+from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.loader import classes_of_config
 from paddlevideo_fast.loader.tables import Row, json_line, list_rows
 from paddlevideo_fast.log import get_logger
@@ -52,6 +52,8 @@ def cross_validate(cfg: Config, num_folds: int) -> dict[str, Any]:
         _require_a_list(spec, num_folds)
         section = cfg["DATASET"]["train"]
         rows = list(list_rows(section["file_path"], 3 if section["format"] == "FrameDataset" else 2))
+        if not section.get("data_prefix"):  # the new lists are in another folder
+            rows = [row._replace(path=join(row.folder, row.path)) if row.folder else row for row in rows]
         folds = deal(rows, num_folds, spec.run.seed)
     folder, results = _folder(spec), []
     with writing(folder):
@@ -138,7 +140,7 @@ def _require_a_list(spec: RunSpec, num_folds: int) -> None:
         raise SettingError(_KEY, f"{num_folds}: cross-validation needs at least 2")
     if launched_rank()[1] > 1:
         raise SettingError(_KEY, "runs in one process; start it without a launcher")
-    if is_url(path) or not Path(path).is_file():
+    if is_url(path) or not Path(path).is_file() or section.get("format") == "WebDataset":
         raise SettingError("DATASET.train.file_path", f"{_KEY} deals a list out, and {path} is no such file")
     if spec.run.features is not None:
         raise SettingError("features", f"belong to one division of the data; leave it or {_KEY} out")

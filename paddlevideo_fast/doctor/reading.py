@@ -19,7 +19,13 @@ from paddlevideo_fast.doctor.timing import Stopwatch
 from paddlevideo_fast.errors import BadSampleShareError, PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, ClipRequest, Sample, VideoRecord
 from paddlevideo_fast.loader.collate import make_batch
-from paddlevideo_fast.loader.dataset import ClipDataset, FrameDecoder, PackedFrameDataset, VideoDecoder
+from paddlevideo_fast.loader.dataset import (
+    ClipDataset,
+    FrameDecoder,
+    PackedFrameDataset,
+    ShardedDataset,
+    VideoDecoder,
+)
 from paddlevideo_fast.loader.transforms.resample import Resample
 from paddlevideo_fast.preparation import packing
 from paddlevideo_fast.preparation.encoding import Settings
@@ -200,7 +206,7 @@ def other_forms(dataset: ClipDataset, batch_size: int) -> list[Form]:
     """
     decode = dataset.decoder
     forms: list[Form] = []
-    if isinstance(dataset, PackedFrameDataset):
+    if isinstance(dataset, ShardedDataset):
         return forms
     if getattr(decode, "backend", "pyav") in ("cv2", "decord"):
         with_pyav = partial(_in_place, decoder=VideoDecoder("pyav"))

@@ -136,7 +136,7 @@ def _records(
     numbers = ClassNumbers(class_names)
     records = [
         VideoRecord(
-            join(data_prefix, row.path) if data_prefix else row.path,
+            join(start, row.path) if (start := data_prefix or row.folder) else row.path,
             tuple(numbers.of(label, f"{file_path}:{row.line}: label") for label in row.labels),
             row.num_frames if frames_suffix else None,
             frames_suffix,

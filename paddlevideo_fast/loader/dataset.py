@@ -11,6 +11,7 @@ from paddlevideo_fast.config.types import NumViews, PositiveInt, Size
 from paddlevideo_fast.decode import (
     IndexCache,
     PackedShard,
+    Source,
     VideoReader,
     is_folder_of_shards,
     open_frames,
@@ -98,7 +99,15 @@ class VideoDecoder:
         Raises:
             VideoDecodeError: the file cannot be decoded.
         """
-        return open_video(record.path, backend=self.backend, on_corrupt=self.on_corrupt, cache=self.cache)
+        return self.open_source(record.path)
+
+    def open_source(self, source: Source) -> VideoReader:
+        """A reader of the frames of a file, wherever it is; see `open_video`.
+
+        Raises:
+            VideoDecodeError: the file cannot be decoded.
+        """
+        return open_video(source, backend=self.backend, on_corrupt=self.on_corrupt, cache=self.cache)
 
 
 @DECODERS.register()
@@ -489,32 +498,17 @@ class FrameDataset(ClipDataset):
         super().__init__(file_path, suffix=suffix, **shared)
 
 
-@DATASETS.register()
-class PackedFrameDataset(ClipDataset):
-    """Videos that `paddlevideo-fast data pack` packed into shards. `decode` of the pipeline has no effect.
+class ShardedDataset(ClipDataset):
+    """Videos in shards; `place` of a record is the number of its shard and its own in the shard.
 
     Args:
-        file_path: the folder of the shards, or its URL: all of their videos, with the labels they were packed
-            with. Or a list with lines `name label`, or a .jsonl or .csv file, with names as in the list that
-            was packed: these videos and labels.
-        data_prefix: with a list: the folder of the shards, or its URL.
         split_by: how ranks share the data: "sample": by videos, anew in each epoch; "shard": by whole
             shards, so that a rank reads the same files in all epochs, and they may stay in its memory.
         shuffle_window: in training, take the shards in a new random order in each epoch, and mix the videos
             in a window of so many videos, over all processes together. It keeps the reads of an epoch close
             together, where random access is slow or the set does not fit into the cache; see the page on
             packed frames for what it costs. null: an epoch mixes all videos.
-
-    Raises:
-        ShardError: a shard is missing, unfinished, altered or of another version.
-        AnnotationError: the list is missing, empty or malformed, or names a video that is not packed.
-        LoaderError: the sampler or the transforms make other views.
     """
-
-    ignored_arguments: ClassVar[dict[str, str]] = {
-        **ClipDataset.ignored_arguments,
-        "suffix": "videos have the names that they were packed with",
-    }
 
     def __init__(
         self,
@@ -535,6 +529,28 @@ class PackedFrameDataset(ClipDataset):
             all_mixed = f"it mixes all {len(self)} videos anyway"
             why = all_mixed if self.training else "an evaluation takes the videos in their order"
             self._say_no_effect(f"shuffle_window: {shuffle_window}", why)
+
+
+@DATASETS.register()
+class PackedFrameDataset(ShardedDataset):
+    """Videos that `paddlevideo-fast data pack` packed into shards. `decode` of the pipeline has no effect.
+
+    Args:
+        file_path: the folder of the shards, or its URL: all of their videos, with the labels they were packed
+            with. Or a list with lines `name label`, or a .jsonl or .csv file, with names as in the list that
+            was packed: these videos and labels.
+        data_prefix: with a list: the folder of the shards, or its URL.
+
+    Raises:
+        ShardError: a shard is missing, unfinished, altered or of another version.
+        AnnotationError: the list is missing, empty or malformed, or names a video that is not packed.
+        LoaderError: the sampler or the transforms make other views.
+    """
+
+    ignored_arguments: ClassVar[dict[str, str]] = {
+        **ClipDataset.ignored_arguments,
+        "suffix": "videos have the names that they were packed with",
+    }
 
     def read_records(self) -> list[VideoRecord]:
         if is_folder_of_shards(self.file_path):

@@ -13,11 +13,17 @@ Lists with named fields: `.jsonl`, an object a line, and `.csv`, a table with a 
     a.mp4,walk,12.5,14
 
 `FIELDS` has all names. A field that is not there, or an empty cell, says nothing. Blank lines are skipped.
+
+Folders of Hugging Face's `datasets` have a metadata.csv or metadata.jsonl: `file_name` in place of `path`,
+`labels` or `label`, and other fields, which are passed over. Their paths start from its folder:
+
+    file_name,label,caption
+    a.mp4,walk,"a street, at night"
 """
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +31,7 @@ from typing import Any, NamedTuple
 from paddlevideo_fast.config.zoo import maker_of_list
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import AnnotationError, cause_of, shown
-from paddlevideo_fast.io.files import read_names, whence
+from paddlevideo_fast.io.files import as_path, read_names, whence
 from paddlevideo_fast.registry import did_you_mean
 
 FIELDS = (
@@ -39,6 +45,8 @@ FIELDS = (
     "weight",
     "group",
 )
+_FILE_NAME = "file_name"
+_ALIASES = {_FILE_NAME: "path", "labels": "label"}
 TABLES = (".jsonl", ".csv")
 EXPECTED = {2: "path label", 3: "folder num_frames label"}  # of a line without names
 _MAX_DIGITS = 9
@@ -53,6 +61,7 @@ class Row(NamedTuple):
     Attributes:
         line: its line, from 1; of an entry over several lines the first.
         labels: numbers and names of classes.
+        folder: that a relative path starts from, unless the reader of the list gives another; "": any.
     """
 
     line: int
@@ -62,6 +71,7 @@ class Row(NamedTuple):
     span: Span | None = None
     weight: float = 1.0
     group: str = ""
+    folder: str = ""
 
 
 _Entry = tuple[int, Callable[[], Row]]  # its line, and what reads it
@@ -85,12 +95,13 @@ def list_rows(file_path: str, num_fields: int = 2, labelled: bool = True) -> Ite
         AnnotationError: the list is missing, or lines are malformed; it names the line of each.
     """
     lines, read_line = _lines(file_path), partial(_plain_row, num_fields, labelled)
+    folder = str(as_path(file_path).parent)
     if is_table(file_path):
-        read_line = partial(_json_row, labelled)
+        read_line = partial(_json_row, labelled, folder)
     numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
     entries: Iterator[_Entry] = ((number, partial(read_line, number, line)) for number, line in numbered)
     if file_path.lower().endswith(".csv"):
-        entries = _csv_entries(lines, labelled)
+        entries = _csv_entries(lines, labelled, folder)
     problems: list[str] = []
     for line, read in entries:
         try:
@@ -167,7 +178,7 @@ def _number_of(text: str) -> int | str:
 # --- .jsonl and .csv
 
 
-def _json_row(labelled: bool, number: int, line: str) -> Row:
+def _json_row(labelled: bool, folder: str, number: int, line: str) -> Row:
     try:
         fields = json.loads(line, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
@@ -176,8 +187,11 @@ def _json_row(labelled: bool, number: int, line: str) -> Row:
     if not isinstance(fields, dict):
         found = shown(fields)
         raise AnnotationError(f'expected an object such as {{"path": "a.mp4", "label": 0}}, found {found}')
-    _check_names(list(fields), "key", labelled)
-    return _row(number, {name: value for name, value in fields.items() if value is not None}, labelled)
+    names = _by_field(fields)
+    _check_names(names, "key", labelled)
+    values = zip(names, fields.values())
+    said = {name: value for name, value in values if name is not None and value is not None}
+    return _row(number, said, labelled, folder if _FILE_NAME in fields else "")
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -189,17 +203,18 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _csv_entries(lines: Sequence[str], labelled: bool) -> Iterator[_Entry]:
+def _csv_entries(lines: Sequence[str], labelled: bool, folder: str) -> Iterator[_Entry]:
     rows = csv.reader((f"{line}\n" for line in lines), strict=True)
-    names: list[str] = []
+    names: list[str | None] = []
     while True:
         line = rows.line_num + 1
         try:
             cells = [cell.strip() for cell in next(rows)]
             if any(cells) and names:
-                yield line, partial(_csv_row, line, names, cells, labelled)
+                yield line, partial(_csv_row, line, names, cells, labelled, folder)
             elif any(cells):
-                names = [cell.lower() for cell in cells]
+                cells = [cell.lower() for cell in cells]
+                names, folder = _by_field(cells), folder if _FILE_NAME in cells else ""
                 _check_names(names, "column", labelled)
         except StopIteration:
             return
@@ -213,13 +228,16 @@ def _fail(text: str) -> Row:
     raise AnnotationError(text)
 
 
-def _csv_row(line: int, names: Sequence[str], cells: Sequence[str], labelled: bool) -> Row:
+def _csv_row(
+    line: int, names: Sequence[str | None], cells: Sequence[str], labelled: bool, folder: str
+) -> Row:
     if len(cells) != len(names):
         raise AnnotationError(
             f"has {len(cells)} cells, the header {len(names)} columns: put a text with commas into "
             '"quotation marks"'
         )
-    return _row(line, {name: _from_cell(name, cell) for name, cell in zip(names, cells) if cell}, labelled)
+    fields = {name: _from_cell(name, cell) for name, cell in zip(names, cells) if name is not None and cell}
+    return _row(line, fields, labelled, folder)
 
 
 def _from_cell(name: str, cell: str) -> Any:
@@ -235,7 +253,16 @@ def _from_cell(name: str, cell: str) -> Any:
         return cell
 
 
-def _check_names(names: Sequence[str], what: str, labelled: bool) -> None:
+def _by_field(names: Iterable[str]) -> list[str | None]:
+    """Names as `FIELDS` has them; with `file_name` among them, None for what it does not have."""
+    found = list(names)
+    if _FILE_NAME not in found:
+        return [*found]
+    return [field if (field := _ALIASES.get(name, name)) in FIELDS else None for name in found]
+
+
+def _check_names(given: Sequence[str | None], what: str, labelled: bool) -> None:
+    names = [name for name in given if name is not None]
     for name in names:
         if name not in FIELDS:
             raise AnnotationError(f"unknown {what} {shown(name)}{did_you_mean(name, FIELDS)}")
@@ -249,7 +276,7 @@ def _check_names(names: Sequence[str], what: str, labelled: bool) -> None:
 # --- from fields to a row
 
 
-def _row(line: int, fields: Mapping[str, Any], labelled: bool) -> Row:
+def _row(line: int, fields: Mapping[str, Any], labelled: bool, folder: str) -> Row:
     weight = _number("weight", fields.get("weight", 1.0), 0)
     num_frames = _integer("num_frames", fields["num_frames"], 1) if "num_frames" in fields else None
     span = _span(fields)
@@ -261,7 +288,7 @@ def _row(line: int, fields: Mapping[str, Any], labelled: bool) -> Row:
         value = fields.get("label")
         labels = tuple(map(_label, value if isinstance(value, list) else [value]))
     group = _text("group", fields["group"]) if "group" in fields else ""
-    return Row(line, _text("path", fields.get("path")), labels, num_frames, span, weight, group)
+    return Row(line, _text("path", fields.get("path")), labels, num_frames, span, weight, group, folder)
 
 
 def _text(name: str, text: Any) -> str:

@@ -1,5 +1,6 @@
 """Lists of clips: what training reads, written from class folders, and checked."""
 
+import argparse
 import contextlib
 import csv
 import hashlib
@@ -25,7 +26,7 @@ from paddlevideo_fast.loader.annotations import (
     read_frame_list,
     read_video_list,
 )
-from paddlevideo_fast.loader.tables import Row
+from paddlevideo_fast.loader.tables import Row, is_table, list_rows
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation.clips import Clip, find_clips
 from paddlevideo_fast.preparation.executor import located
@@ -251,6 +252,7 @@ def check(argv: Sequence[str] | None = None) -> int:
     elif source.is_file():
         records = read_records(source, args.kind, args.data_prefix, args.suffix, args.classes)
         header, texts = entry_texts(source)
+        _require_same_start(args)
         if args.against:
             others = read_records(args.against, args.kind, args.data_prefix, args.suffix, args.classes)
             shared = _in_both(source, records, args.against, others)
@@ -300,6 +302,17 @@ def check(argv: Sequence[str] | None = None) -> int:
                 print(f"warning: {args.output}: {text}", file=sys.stderr)
             write_failures(args.output.with_suffix(".failures.txt"), bad)
     return EXIT_FAILURES if bad or shared else 0
+
+
+def _require_same_start(args: argparse.Namespace) -> None:
+    """Checks that paths of the new list start where those of the list do."""
+    if not args.output or args.data_prefix or args.output.absolute().parent == args.list.absolute().parent:
+        return
+    if is_table(args.list) and next(list_rows(str(args.list), labelled=False)).folder:
+        text = (
+            f"the paths of {args.list} start from its folder; put the new list there, or give --data_prefix"
+        )
+        raise ToolError(f"--output {args.output}: {text}")
 
 
 def entry_texts(file: Path) -> tuple[list[str], dict[int, str]]:

@@ -1,4 +1,7 @@
-"""Frames of videos, or folders of frames, as JPEG files in shards: `paddlevideo-fast data pack`."""
+"""Frames of videos, or folders of frames, as JPEG files in shards: `paddlevideo-fast data pack`.
+
+With `--format webdataset` the videos themselves; see `tar_packing`.
+"""
 
 import argparse
 import hashlib
@@ -42,9 +45,11 @@ from paddlevideo_fast.preparation.run import (
     stop_if_disk_fails,
 )
 from paddlevideo_fast.preparation.spans import Part, Stored, StoredList, open_part, part_name
+from paddlevideo_fast.preparation.tar_packing import pack_videos
 from paddlevideo_fast.preparation.work import Work
 
 _SAME_SEC = 1e-4
+_OF_FRAMES = ("kind", "margin", "short_side", "quality", "estimate", "verify")  # flags
 
 
 class _Packed(NamedTuple):
@@ -165,12 +170,19 @@ def pack(argv: Sequence[str] | None = None) -> int:
     --estimate packs a few videos in memory and estimates the size of all. --verify reads every frame
     of a packed folder and compares the checksums.
 
+    With --format webdataset, the files of the videos are copied as they are into tar shards, each with its
+    label, which WebDataset and other tools read (00000-of-00013.tar). Files that cannot be read are listed in
+    failures.txt; `data check` finds those that do not decode.
+
     Example:
         paddlevideo-fast data pack --list train.list --kind video --data_prefix videos --output packed/train
+        paddlevideo-fast data pack --list train.list --data_prefix videos --output shards --format webdataset
         paddlevideo-fast data pack --verify packed/train
     """
     args = _parse(argv)
     job = Work.of(args)
+    if args.format == "webdataset":
+        return pack_videos(args, job)
     if args.verify:
         return _verify(args.verify, job.engine)
     records, sources = _read_sources(args)
@@ -198,6 +210,8 @@ def pack_parser() -> CommandParser:
     parser = tool_parser("data pack", pack.__doc__)
     share(parser, "--list", "--kind", "--data_prefix", "--suffix", "--margin", "--classes")
     parser.add_argument("--output", help="folder of the shards, one for each list")
+    text = "frames: as JPEG, for PackedFrameDataset (default); webdataset: files of videos in tar shards"
+    parser.add_argument("--format", choices=("frames", "webdataset"), default="frames", help=text)
     size = "largest short side of a stored frame in pixels (default 256); 0: as the source"
     parser.add_argument("--short_side", type=count(0), default=256, help=size)
     parser.add_argument("--quality", default=90)
@@ -214,6 +228,9 @@ def pack_parser() -> CommandParser:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = pack_parser()
     args = parser.parse_args(argv)
+    for name in _OF_FRAMES if args.format == "webdataset" else ():
+        if getattr(args, name) != parser.get_default(name):
+            parser.error(f"--{name}: --format webdataset stores files of videos as they are; leave it out")
     if args.verify is None:
         parser.require(args, "list")
         if args.estimate is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
+
 import cv2
 
 from paddlevideo_fast.decode.packed_format import PackSettings, ShardWriter
@@ -50,3 +53,13 @@ def pack(folder, root, lines, shard_size, failed=()):
             for name in failed:
                 writer.add_failure(name, "cannot be decoded")
     return folder
+
+
+def write_tar(path, members, format=tarfile.USTAR_FORMAT):
+    """Writes members, each a name or `TarInfo` and its content, as pairs or as a dict; returns `path`."""
+    with tarfile.open(path, "w", format=format) as tar:
+        for info, content in members.items() if isinstance(members, dict) else members:
+            info = info if isinstance(info, tarfile.TarInfo) else tarfile.TarInfo(info)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path

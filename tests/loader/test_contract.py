@@ -14,21 +14,22 @@ from paddlevideo_fast.loader import BadSamples, LoaderError, Pipeline, Sampler, 
 from paddlevideo_fast.loader.dali import DaliOptions
 from paddlevideo_fast.loader.dataset import VideoDecoder
 from paddlevideo_fast.loader.transforms import ColorJitter, RandAugment, RandomErasing, UniformCrop
-from tests.loader.building import dataset_of, loader_of, pack
+from tests.loader.building import dataset_of, loader_of, pack, write_tar
 from tests.support.dali_codecs import clip_for_dali, has_dali
 
-BACKENDS = ["pyav", "cv2", "frames", "packed"]
+BACKENDS = ["pyav", "cv2", "frames", "packed", "tar"]
 if importlib.util.find_spec("decord"):
     BACKENDS.append("decord")
 if has_dali():
     BACKENDS.append("dali")
-FORMATS = {"frames": "FrameDataset", "packed": "PackedFrameDataset"}
+FORMATS = {"frames": "FrameDataset", "packed": "PackedFrameDataset", "tar": "WebDataset"}
+BAD_LINES = {"frames": "nowhere 12 2\n", "packed": "nowhere 12 2\n", "tar": "bad.tar\n"}
 NUM_CLIPS = 7
 
 
 @pytest.fixture(scope="module")
 def lists(tmp_path_factory, make_clip):
-    """Seven clips as videos, as frames and as packed frames, with their lists."""
+    """Seven clips as videos, as frames, as packed frames and in tar shards, with their lists."""
     import cv2
 
     root = tmp_path_factory.mktemp("contract")
@@ -45,6 +46,9 @@ def lists(tmp_path_factory, make_clip):
             for index, frame in enumerate(container.decode(video=0), start=1):
                 image = cv2.cvtColor(frame.to_ndarray(format="rgb24"), cv2.COLOR_RGB2BGR)
                 cv2.imwrite(str(root / f"folder {number}" / f"img_{index:05}.jpg"), image)
+        write_tar(root / f"clip {number}.tar", {"a.mp4": path.read_bytes(), "a.cls": b"%d" % (number % 3)})
+    write_tar(root / "bad.tar", {"nowhere.mp4": b"", "nowhere.cls": b"2"})
+    (root / "tar.list").write_text("".join(f"clip {number}.tar\n" for number in range(NUM_CLIPS)))
     (root / "videos.list").write_text("".join(video_lines))
     (root / "frames.list").write_text("".join(frame_lines))
     (root / "dali.list").write_text("".join(dali_lines))
@@ -58,7 +62,8 @@ def lists(tmp_path_factory, make_clip):
 
 
 def list_of(backend):
-    return {"frames": "frames.list", "packed": "frames.list", "dali": "dali.list"}.get(backend, "videos.list")
+    own = {"frames": "frames.list", "packed": "frames.list", "dali": "dali.list", "tar": "tar.list"}
+    return own.get(backend, "videos.list")
 
 
 def make_loader(dataset, backend, batch_size, num_workers=0, **options):
@@ -177,12 +182,14 @@ def test_the_frames_are_the_ones_sampled(lists, backend, frame_number):
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_bad_files(lists, backend, num_workers, tmp_path):
-    bad_line = "nowhere 12 2\n" if backend in FORMATS else "nowhere.mp4 2\n"
+    bad_line = BAD_LINES.get(backend, "nowhere.mp4 2\n")
     file_path = tmp_path / "some bad.list"
     file_path.write_text(bad_line + (lists / list_of(backend)).read_text() + bad_line * 2)
     bad_path = str(lists / bad_line.split()[0])
     if backend == "packed":
         bad_path = str(lists / "packed" / "00001.data:nowhere")
+    if backend == "tar":
+        bad_path = str(lists / "bad.tar:nowhere.mp4")
 
     loader = make_loader(make_dataset(lists, backend, True, file_path), backend, 5, num_workers)
     batches = list(loader.epoch(0))
@@ -318,7 +325,7 @@ def test_clips_from_one_pass_are_those_that_are_read_alone(lists, backend, num_w
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_bad_file_is_replaced_with_all_its_clips(lists, backend, tmp_path):
     """By one video, which is read once; a file that fails is one incident for all of its clips."""
-    bad_line = "nowhere 12 2\n" if backend in FORMATS else "nowhere.mp4 2\n"
+    bad_line = BAD_LINES.get(backend, "nowhere.mp4 2\n")
     file_path = tmp_path / "some bad.list"
     file_path.write_text(bad_line + (lists / list_of(backend)).read_text())
     loaders = [several_clips(lists, backend, 2, workers, file_path) for workers in (0, 2)]

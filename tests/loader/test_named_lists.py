@@ -154,3 +154,38 @@ def test_a_sample_sees_its_span_alone(write, tmp_path):
     (incident,) = dataset.load([ClipRequest(1, 0)])[0].incidents
     cause = "x.csv:3: the span 0.16 to 9 s is not inside the video, which lasts 0.96 s"
     assert incident.cause.endswith(cause)
+
+
+def test_metadata_of_hugging_face(write, names, tmp_path, monkeypatch):
+    """`file_name`, whose path starts from the folder of the file; other columns are passed over."""
+    table = 'file_name,labels,caption,fps\nvideos/a.mp4,walk;2,"a street, at night",25\n/b.mp4,1,,\ns3://b/c.mp4,0,,\n'
+    rows = [
+        {"file_name": "videos/a.mp4", "label": ["walk", 2], "caption": {"en": "a street"}, "fps": None},
+        {"file_name": "/b.mp4", "label": 1},
+        {"file_name": "s3://b/c.mp4", "label": 0, "objects": [1]},
+    ]
+    listed = write("metadata.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    for file in (write("metadata.csv", table), listed):
+        records = read_video_list(file, class_names=names)
+        paths = [f"{tmp_path}/videos/a.mp4", "/b.mp4", "s3://b/c.mp4"]
+        assert [record.path for record in records] == paths
+        assert [record.labels for record in records] == [(0, 2), (1,), (0,)]
+        assert read_video_list(file, "root", class_names=names)[0].path == "root/videos/a.mp4"
+    monkeypatch.chdir(tmp_path)
+    assert read_video_list("metadata.csv", class_names=names)[0].path == "./videos/a.mp4"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "cause"),
+    [
+        ("x.csv", "file_name,caption\na.mp4,x\n", "x.csv:1: the column 'label' is missing"),
+        ("x.csv", "file_name,path,label\na.mp4,a.mp4,1\n", "x.csv:1: has a column twice: path, path, label"),
+        ("x.csv", "path,label,caption\na.mp4,1,x\n", "x.csv:1: unknown column 'caption'"),
+        ("x.csv", "path,label,\na.mp4,1,x\n", "x.csv:1: unknown column ''"),
+        ("x.jsonl", '{"file_name": "a.mp4", "label": 1, "labels": 2}', "x.jsonl:1: has a key twice"),
+        ("x.jsonl", '{"file_name": null, "label": 1}', "x.jsonl:1: path is missing"),
+    ],
+)
+def test_wrong_metadata(write, name, text, cause):
+    with pytest.raises(AnnotationError, match=cause):
+        read_video_list(write(name, text))

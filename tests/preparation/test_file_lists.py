@@ -6,6 +6,9 @@ import shutil
 
 import pytest
 
+from paddlevideo_fast.preparation.init_dataset import find
+from paddlevideo_fast.preparation.lists import check
+from paddlevideo_fast.preparation.run import ToolError
 from tests.support.numbered_clips import write_clip
 
 BUILD, CHECK = "data/build_file_list.py", "data/check_videos.py"
@@ -96,3 +99,23 @@ def test_check_folder_and_frames(videos, rawframes_dataset, run_script, tmp_path
     done = run_script(CHECK, *options, check=False)
     assert done.returncode == 1
     assert "img_00004.jpg" in done.stdout
+
+
+def test_metadata_of_hugging_face(videos, tmp_path, capsys):
+    """Its paths start from its folder, for `check` and `init`."""
+    folder = shutil.copytree(videos, tmp_path / "set")
+    names = ["Run/v_Run_g01.avi", "Jump/v_Jump_g01.avi"]
+    table = folder / "metadata.csv"
+    table.write_text("file_name,label,text\n" + "".join(f"{name},{name.split('/')[0]},x\n" for name in names))
+    (tmp_path / "classes.txt").write_text("Jump\nRun\n")
+    options = ["--workers=1", f"--classes={tmp_path}/classes.txt", f"--list={table}"]
+    assert check([*options, f"--output={folder}/clean.csv"]) == 0
+    assert "2 of 2 are intact" in capsys.readouterr().out
+    assert (folder / "clean.csv").read_text() == table.read_text()
+    with pytest.raises(
+        ToolError, match="paths of .*metadata.csv start from its folder; put the new list there"
+    ):
+        check([*options, f"--output={tmp_path}/clean.csv"])
+    found = find(table)
+    assert [clip.path for clip in found.clips] == [folder / name for name in names]
+    assert found.classes == ["Jump", "Run"]

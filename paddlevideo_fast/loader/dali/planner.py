@@ -11,7 +11,7 @@ from paddlevideo_fast.errors import LoaderError, VideoDecodeError
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.dali import graph
 from paddlevideo_fast.loader.dali.graph import import_dali, require_codec
-from paddlevideo_fast.loader.dataset import ClipDataset, PackedFrameDataset, VideoDecoder
+from paddlevideo_fast.loader.dataset import ClipDataset, ShardedDataset, VideoDecoder
 from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.pipeline import ClipPlan, VideoFacts
 from paddlevideo_fast.loader.request import ClipRequest
@@ -126,8 +126,8 @@ class DaliPlanner:
 
 def _jitters_of(dataset: ClipDataset) -> list[ColorJitter]:
     decode = dataset.decoder
-    if isinstance(dataset, PackedFrameDataset) or not isinstance(decode, VideoDecoder):
-        opens = dataset if isinstance(dataset, PackedFrameDataset) else decode
+    if isinstance(dataset, ShardedDataset) or not isinstance(decode, VideoDecoder):
+        opens = dataset if isinstance(dataset, ShardedDataset) else decode
         raise LoaderError(f"DALI reads video files; {type(opens).__name__} opens something else")
     if decode.backend not in ("auto", "pyav"):
         raise LoaderError(
