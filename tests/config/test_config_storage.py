@@ -32,7 +32,7 @@ def test_the_section_is_what_the_process_does(motion_dataset, tmp_path, caplog):
     settings = [f"STORAGE.cache_dir={tmp_path}/cache", "STORAGE.cache_gb=0.5", "STORAGE.away_after_sec=7"]
     split_of(motion_dataset, *settings, "STORAGE.timeout_sec=3")
     kept = block_cache._kept
-    assert (kept.folder, kept.max_bytes) == (f"{tmp_path}/cache", 5 * 10**8)
+    assert (kept.on_disk.folder, kept.on_disk.max_bytes) == (f"{tmp_path}/cache", 5 * 10**8)
     assert (stores._policy.timeout_sec, stores._policy.unreachable_sec) == (3.0, 7.0)
     assert "STORAGE.cache_dir has no effect on DATASET.train: none of its files lies at a URL" in caplog.text
     split_of(motion_dataset, "STORAGE.cache_gb=0.5")
