@@ -62,6 +62,11 @@ class BlockFolder:
         self._full_until = float("-inf")
         self._count(0)
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether blocks are kept, as far as the last try says."""
+        return time.monotonic() >= self._full_until
+
     def find(self, digest: str, size: int | None = None) -> memoryview | None:
         """A block that is here, through a map.
 
@@ -109,13 +114,12 @@ class BlockFolder:
 
     def keep(self, digest: str, data: bytes | memoryview) -> bool:
         """Writes a block; whether it is here now."""
-        if time.monotonic() < self._full_until:
+        if not self.is_writable:
             return False
         path, named = self._path(digest), bytes.fromhex(digest)
         partial = f"{path}.{os.getpid()}.{threading.get_ident()}{_PART}"
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(partial, "wb") as file:
+            with _created(partial) as file:
                 file.write(data)
                 file.write(TRAILER.pack(named, zlib.crc32(named, zlib.crc32(data))))
             os.replace(partial, path)
@@ -142,7 +146,8 @@ class BlockFolder:
     def _count(self, num_new: int) -> None:
         """Counts new units, and evicts where the folder may be full; at first, where nothing was counted."""
         try:
-            os.makedirs(self.folder, exist_ok=True)
+            if not num_new:
+                os.makedirs(self.folder, exist_ok=True)
             with open(os.path.join(self.folder, _BLOCKS), "ab", buffering=0) as file:
                 file.write(bytes(num_new))
                 if self._may_be_full(file):
@@ -190,6 +195,15 @@ class BlockFolder:
 
     def _path(self, digest: str) -> str:
         return f"{self.folder}/{digest[:2]}/{digest}"
+
+
+def _created(path: str) -> BinaryIO:
+    """A new file, and its folder where that is missing."""
+    try:
+        return open(path, "wb")
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return open(path, "wb")
 
 
 def _entries(folder: str) -> Iterator[os.DirEntry]:
