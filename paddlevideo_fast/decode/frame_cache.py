@@ -174,6 +174,7 @@ class CachedReader(VideoReader):
             with self._open_file() as plain:
                 for index, rgb in plain._decode(missing):
                     if index in left:
+                        self._blocks.keep(self._digest(index), _rgb_block(rgb))
                         yield index, rgb
 
 
@@ -183,12 +184,15 @@ def _packed(frame: Any, to_rgb: RgbConverter) -> bytes:
     # swscale converts interlaced frames and odd sizes by other ways, which depend on more than the planes
     is_plain = name in _PLANAR and not (size[0] % 2 or size[1] % 2 or frame.interlaced_frame)
     if not is_plain or min(plane.line_size for plane in frame.planes) <= 0:
-        picture = to_rgb(frame)
-        header = _HEADER.pack(_RGB.encode(), picture.shape[1], picture.shape[0], 0, 0, 0)
-        return header + picture.tobytes()
+        return _rgb_block(to_rgb(frame))
     turns = round(frame.rotation / 90) % 4
     header = _HEADER.pack(name.encode(), *size, int(frame.colorspace), int(frame.color_range), turns)
     return b"".join([header, *map(_fitted, frame.planes, _line_sizes(*size, name))])
+
+
+def _rgb_block(picture: np.ndarray) -> bytes:
+    height, width, _ = picture.shape
+    return _HEADER.pack(_RGB.encode(), width, height, 0, 0, 0) + picture.tobytes()
 
 
 @lru_cache(maxsize=64)

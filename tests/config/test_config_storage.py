@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddlevideo_fast import log
+from paddlevideo_fast.assembly import data
 from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Distribution
@@ -56,3 +57,16 @@ def test_urls_with_credentials_are_refused_unseen(check):
     assert "-o #2  weights: the URL holds a query, fragment or parameter that may be a signature" in text
     assert len(caught.value.problems) == 3
     assert load_config(CONFIG, ["weights=s3://bucket/w.pdparams"], check=False)["weights"].startswith("s3://")
+
+
+def test_decoded_frames_are_kept_where_they_can_be(motion_dataset, tmp_path, caplog, monkeypatch):
+    settings = [f"STORAGE.frames_cache={tmp_path}/frames", "STORAGE.frames_cache_gb=0.5"]
+    blocks = split_of(motion_dataset, *settings).dataset.decoder.frames.blocks
+    assert (blocks.folder, blocks.max_bytes) == (f"{tmp_path}/frames", 5 * 10**8)
+    assert "no effect" not in caplog.text
+    assert split_of(motion_dataset, "STORAGE.frames_cache_gb=0.5").dataset.decoder.frames is None
+    assert "-o #5  STORAGE.frames_cache_gb: has no effect without frames_cache" in caplog.text
+    monkeypatch.setattr(data, "_dali_options", lambda spec, name: object())
+    monkeypatch.setattr(data, "make_loader", lambda *_: None)
+    assert split_of(motion_dataset, *settings).dataset.decoder.frames is None
+    assert "STORAGE.frames_cache: has no effect on DATASET.train: DALI decodes it" in caplog.text
