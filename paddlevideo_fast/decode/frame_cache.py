@@ -30,6 +30,7 @@ from paddlevideo_fast.io.block_folder import BlockFolder
 
 _VERSION = 1
 _UNIT_BYTES = 2**14
+_NUM_MAPS = 8  # a frame is seldom read twice in a row
 _HEADER = struct.Struct("<12s5i")  # pixel format; width, height, colour space, colour range, quarter turns
 _PLANAR = ("yuv420p", "yuvj420p")  # rebuilt from planes, these give the same RGB; others are kept as RGB
 _RGB = "rgb24"
@@ -46,7 +47,7 @@ class FrameCache:
 
     def __init__(self, folder: str | Path, max_gb: float) -> None:
         what = ("frames", "decoded", "STORAGE.frames_cache")
-        self.blocks = BlockFolder(folder, int(max_gb * 1e9), _UNIT_BYTES, *what)
+        self.blocks = BlockFolder(folder, int(max_gb * 1e9), _UNIT_BYTES, *what, num_maps=_NUM_MAPS)
 
     def reader(self, source: Source, open_file: Callable[[], PyAVReader]) -> VideoReader:
         """A reader of a video that gives the frames and the errors of `open_file()`.

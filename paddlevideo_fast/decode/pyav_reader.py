@@ -467,10 +467,12 @@ class PyAVReader(VideoReader):
     def groups(self, wanted: Sequence[int]) -> Iterator[tuple[int, Any]]:
         """Number and picture, as libav gives it, of these frames and all others of their groups of pictures.
 
-        Frames that do not decode are left out.
+        Frames that do not decode are left out, and others than the wanted ones also where their size differs.
         """
         self._require_open()
-        return self._search(self._decoder.frames_around(wanted), skips=True)
+        for index, picture in self._search(self._decoder.frames_around(wanted), skips=True):
+            if index in wanted or (picture.width, picture.height) == self._decoder.stored_size:
+                yield index, picture
 
     def verify(self) -> None:
         """See `VideoReader`."""

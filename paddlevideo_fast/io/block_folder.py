@@ -33,7 +33,6 @@ TRAILER = struct.Struct("<16sI")  # digest of what it is; crc32 of the bytes and
 _BLOCKS = "blocks"
 _PART = ".part"
 _PART_SEC = 3600.0  # no block takes so long to write
-_MAX_MAPS = 256  # of a process
 _MAX_CHECKED = 2**17
 _TOUCH_SEC = 5.0  # a block in use is marked so that often
 _FULL_SEC = 60.0  # then a full disk is tried again
@@ -49,15 +48,23 @@ class BlockFolder:
         what: the blocks, for warnings.
         verb: where a block comes from that is not here, for warnings: "fetched".
         key: the setting that chose the folder, for warnings.
+        num_maps: of the blocks that were used last; they take disk until the process lets go of them.
     """
 
     def __init__(
-        self, folder: str | Path, max_bytes: int, unit_bytes: int, what: str, verb: str, key: str
+        self,
+        folder: str | Path,
+        max_bytes: int,
+        unit_bytes: int,
+        what: str,
+        verb: str,
+        key: str,
+        num_maps: int = 256,
     ) -> None:
         self.folder, self.max_bytes = str(folder), max_bytes
         self._unit_bytes = unit_bytes
         self._what, self._verb, self._setting = what, verb, key
-        self._maps: LRUCache[tuple[memoryview, float]] = LRUCache(_MAX_MAPS)
+        self._maps: LRUCache[tuple[memoryview, float]] = LRUCache(num_maps)
         self._checked: set[str] = set()
         self._full_until = float("-inf")
         self._count(0)
