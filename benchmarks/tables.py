@@ -249,6 +249,15 @@ def _clips_per_video() -> Rows:
     return rows
 
 
+def _frames_cache() -> Rows:
+    rows = []
+    for row in load("frames_cache")["rows"]:
+        costs = [f"{row['without_ms']:.0f}", f"{row['with_ms']:.0f}", f"{row['ratio']:.2f}"]
+        later = f"{row['later_ms']:.1f} ({row['later_ratio']:.2f})" if row["later_ms"] else "–"
+        rows.append(["", str(row["key_distance"]), str(row["runs"]), *costs, later, f"{row['kept_mb']:.0f}"])
+    return rows
+
+
 def _clip_ratios(name: str, kind: str) -> list[str]:
     """How many times less CPU time a TSM clip and a SlowFast clip of this kind take than the classic way."""
     rows = {row["recipe"]: row["ratio"] for row in load(name)["rows"] if row["kind"] == kind}
@@ -434,6 +443,7 @@ TABLES: Mapping[str, Callable[[], Rows]] = {
     "imbalance": partial(_runs, "imbalance"),
     "several_labels": partial(_runs, "several_labels"),
     "clips_per_video": _clips_per_video,
+    "frames_cache": _frames_cache,
     "clips_per_video_training": partial(_runs, "clips_per_video_training"),
     "few_videos": partial(_few_videos, "few_videos_5", "few_videos_20"),
     "lora": partial(_each, "lora", "", "{memory_mib:.0f}", "{ratio:.2f}×"),

@@ -25,6 +25,7 @@ BENCHMARKS = {
     "exactness": "wrong frames of our reader, decord and OpenCV on clips whose frames carry their number",
     "explain": "Grad-CAM and occlusion on clips whose moving object is known",
     "features": "an epoch of a head on stored features, and through the network with a frozen backbone",
+    "frames_cache": "CPU time of reading in runs at once that share decoded frames, and that do not",
     "int8": "networks in float32 and in int8: time and size of a program, top-1 of trained ones",
     "live": "a simulated camera: delay of predictions, memory, dropped frames",
     "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",

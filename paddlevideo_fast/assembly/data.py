@@ -11,6 +11,7 @@ import paddle
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.spec import placed
+from paddlevideo_fast.decode import FrameCache
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.io.block_cache import use_cache
@@ -112,6 +113,7 @@ def make_split(
         num_classes=num_classes if has_several or not num_classes else None,
         class_names=spec.data.class_names,
         index_cache=spec.data.index_cache,
+        frames_cache=_frames_cache(spec, name),
     )
     _tell_what_storage_does(spec, name, dataset)
     if num_classes:
@@ -134,6 +136,19 @@ def use_storage(spec: RunSpec) -> None:
     settings = spec.storage
     use_retry_policy(RetryPolicy(settings.timeout_sec, unreachable_sec=settings.away_after_sec))
     use_cache(settings.cache_dir, settings.cache_gb, settings.block_kb * 2**10)
+
+
+def _frames_cache(spec: RunSpec, name: SplitName) -> FrameCache | None:
+    """Where decoded frames of DATASET.`name` are kept; None: nowhere."""
+    settings = spec.storage
+    if settings.frames_cache is None:
+        if spec.holds("STORAGE.frames_cache_gb"):
+            spec.warn("STORAGE.frames_cache_gb", "has no effect without frames_cache")
+        return None
+    if _dali_options(spec, name) is not None:
+        spec.warn("STORAGE.frames_cache", f"has no effect on DATASET.{name}: DALI decodes it")
+        return None
+    return FrameCache(settings.frames_cache, settings.frames_cache_gb)
 
 
 def _tell_what_storage_does(spec: RunSpec, name: SplitName, dataset: ClipDataset) -> None:

@@ -377,13 +377,16 @@ class RuntimeSettings:
 
 @dataclass(frozen=True)
 class StorageSettings:
-    """How files at URLs are read, and kept here. Credentials are none of the keys; see remote data.
+    """How files at URLs are read, and what is kept here. Credentials are none of the keys; see remote data.
 
     Args:
         cache_dir: folder on a local disk for what is read from stores. All processes of the machine may share
             it, of several runs too; the next epoch and the next run find what is there. null keeps nothing on
             disk: each epoch reads everything anew.
         cache_gb: largest size of this folder in 10^9 bytes; what was used least recently goes first.
+        frames_cache: folder on a local disk for decoded frames. All runs of the machine may share it; what
+            one has decoded, others need not. For video files that `pyav` reads. null keeps none.
+        frames_cache_gb: largest size of this folder in 10^9 bytes; a frame takes 1.5 bytes a pixel.
         block_kb: KiB of a block, the least that is fetched and kept. Clips of single frames fetch fewer bytes
             in small blocks; clips of many frames make fewer requests in large ones.
         prefetch: batches that each process of the run fetches into the cache before they are made; 0: none.
@@ -393,6 +396,8 @@ class StorageSettings:
 
     cache_dir: str | None = None
     cache_gb: Annotated[float, Range(0.001)] = 50.0
+    frames_cache: str | None = None
+    frames_cache_gb: Annotated[float, Range(0.001)] = 50.0
     block_kb: Annotated[int, Range(4, 65536)] = 256
     prefetch: Annotated[int, Range(0, 1000)] = 16
     timeout_sec: Annotated[float, Range(0.1)] = 30.0

@@ -3,11 +3,13 @@
 import importlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, get_args
 
 import cv2
 import numpy as np
 
+from paddlevideo_fast.decode.frame_cache import FrameCache
 from paddlevideo_fast.decode.image_folder import guess_suffix, open_frames
 from paddlevideo_fast.decode.index_cache import IndexCache
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
@@ -156,6 +158,7 @@ def open_video(
     backend: str = "auto",
     on_corrupt: OnCorrupt = "raise",
     cache: IndexCache | None = None,
+    frames: FrameCache | None = None,
 ) -> VideoReader:
     """Opens a video for exact access to its frames.
 
@@ -167,6 +170,7 @@ def open_video(
         on_corrupt: "raise", or "nearest", which "pyav" offers: a frame that does not decode is replaced by
             the nearest that does, and counted in the reader's `num_replaced`.
         cache: keeps indexes of long videos, for "pyav" without "nearest"; no effect on others.
+        frames: keeps decoded frames, with the same limits.
 
     Returns:
         A reader, to be used as a context manager.
@@ -182,7 +186,8 @@ def open_video(
     if on_corrupt not in ON_CORRUPT:
         raise PaddleVideoFastError(f"on_corrupt is one of {', '.join(ON_CORRUPT)}, found {on_corrupt!r}")
     if backend == "pyav":
-        return PyAVReader(source, on_corrupt, cache)
+        opener = partial(PyAVReader, source, on_corrupt, cache)
+        return opener() if frames is None or on_corrupt != "raise" else frames.reader(source, opener)
     if on_corrupt != "raise":
         raise PaddleVideoFastError(f"backend '{backend}' cannot replace damaged frames; backend 'pyav' can")
     return _OPENERS[backend](source)

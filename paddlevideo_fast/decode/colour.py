@@ -47,7 +47,12 @@ class RgbConverter:
         shape, strides = (frame.height, frame.width, 3), (plane.line_size, 3, 1)
         picture: np.ndarray = np.ndarray(shape, np.uint8, plane, 0, strides)
         turns = self.quarter_turns = round(frame.rotation / 90) % 4
-        return cv2.rotate(picture, _TURNS[turns]) if turns else picture
+        return turned(picture, turns)
+
+
+def turned(picture: np.ndarray, quarter_turns: int) -> np.ndarray:
+    """The picture [H, W, 3], turned counterclockwise."""
+    return cv2.rotate(picture, _TURNS[quarter_turns]) if quarter_turns else picture
 
 
 def _options(pixel_format: Any, colour_space: int, colour_range: int) -> dict[str, Any]:

@@ -224,6 +224,21 @@ class FrameIndex:
             spans.append((first, stop))
         return spans
 
+    def groups_of(self, wanted: Sequence[int], most_beyond: int) -> set[int]:
+        """The packets `wanted`, and all others of their groups that can be decoded from the same key frames.
+
+        Args:
+            wanted: numbers of packets.
+            most_beyond: how many packets a range may have after the last that is wanted.
+        """
+        found = set(wanted)
+        bounds = [*self.access_points, self._num_packets]
+        for first, stop in self.spans(wanted):
+            last = min(bounds[self._group(stop - 1) + 1], stop + most_beyond)
+            group = self._group(first)
+            found.update(other for other in range(first, last) if not self._leads(other, group))
+        return found
+
     def undecodable(self, packet_no: int, is_nonref: bool = False) -> Iterable[int]:
         """The packets whose pictures cannot be trusted where a packet does not decode.
 

@@ -49,6 +49,7 @@ from paddlevideo_fast.errors import VideoDecodeError
 
 # Pictures that are decoded before another and shown after it, at most (H.264 and HEVC).
 _MOST_REORDERED = 16
+_MOST_BEYOND = 256  # packets that are decoded after the last wanted one, because they are of its group
 
 
 class PictureDecoder:
@@ -219,6 +220,14 @@ class PictureDecoder:
             self._is_counted, self._num_counted = True, len(order)
             return self._index
         return FrameIndex(order, access_points, num_packets)
+
+    def frames_around(self, wanted: Sequence[int]) -> Sequence[int]:
+        """These frames, and all others that one pass over their groups of pictures gives."""
+        if self._is_counted:
+            return range(max(wanted) + 1)
+        packets = [packet_no for index in wanted if (packet_no := self.shown[index]) is not None]
+        found = self._index.groups_of(packets, _MOST_BEYOND)
+        return [index for index, packet_no in enumerate(self.shown) if packet_no in found]
 
     def pictures(self, wanted: set[int] | None = None) -> Iterator[Any]:
         """Decodes the wanted pictures and those they refer to.
@@ -474,6 +483,16 @@ class PyAVReader(VideoReader):
             cause = self._decoder.damage or "the decoder does not give it"
             raise VideoDecodeError(self.path, f"frame {expected} is damaged or missing: {cause}")
 
+    def groups(self, wanted: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """Number and picture, as libav gives it, of these frames and all others of their groups of pictures.
+
+        Frames that do not decode are left out, and others than the wanted ones also where their size differs.
+        """
+        self._require_open()
+        for index, picture in self._search(self._decoder.frames_around(wanted), skips=True):
+            if index in wanted or (picture.width, picture.height) == self._decoder.stored_size:
+                yield index, picture
+
     def verify(self) -> None:
         """See `VideoReader`."""
         super().verify()
@@ -488,7 +507,7 @@ class PyAVReader(VideoReader):
         for index, picture in self._search(range(first, stop), skips=is_part):
             if index != expected:
                 break  # damage
-            yield self._convert(index, picture)
+            yield self.convert(index, picture)
             expected += 1
         if expected < stop:
             yield from (frame for _, frame in self._from_the_beginning(range(expected, stop)))
@@ -497,7 +516,7 @@ class PyAVReader(VideoReader):
         missing = set(wanted)
         for index, picture in self._search(wanted, skips=True):
             missing.discard(index)
-            yield index, self._convert(index, picture)
+            yield index, self.convert(index, picture)
         if missing:  # there is damage, or a key frame was no clean point to enter (intra refresh)
             yield from self._from_the_beginning(sorted(missing))
 
@@ -516,14 +535,19 @@ class PyAVReader(VideoReader):
         for nearest, picture in self._search(list(stands_for), skips=False):
             for index in stands_for.pop(nearest):
                 self.num_replaced += index != nearest
-                yield index, self._convert(nearest, picture)
+                yield index, self.convert(nearest, picture)
         if missing is not None:
             cause = self._decoder.damage or "the decoder does not give it"
             raise VideoDecodeError(self.path, f"frame {missing} is damaged or missing: {cause}")
         if stands_for:
             raise VideoDecodeError(self.path, "damaged, so that it decodes differently each time")
 
-    def _convert(self, index: int, picture: Any) -> np.ndarray:
+    def convert(self, index: int, picture: Any) -> np.ndarray:
+        """A picture that libav gave, as RGB: uint8 [H, W, 3].
+
+        Raises:
+            VideoDecodeError: it has another size than the file announces.
+        """
         found, expected = (picture.width, picture.height), self._decoder.stored_size
         if found != expected:
             sizes = "frame {} has {}×{} pixels, the file announces {}×{}".format(index, *found, *expected)

@@ -2,55 +2,31 @@
 
     RemoteFile.views([(offset, size), …])  →  blocks of the object  →  cache  →  requests for what it lacks
 
-A block is the bytes `number * block_bytes` and on of one version of one object. The cache is a folder:
-
-    blocks                   a file of as many bytes as the folder has blocks; each new block adds one
-    4f/4f12…                 a block: its bytes, then TRAILER; it is written aside and renamed
-
-- The process whose block fills the cache looks at the folder and evicts blocks, under a flock on `blocks`. So
-  the bound may overshoot by what is in flight: a block of each process that writes meanwhile.
-- Nothing wrong is served: a trailer holds a checksum of the bytes and of what they are, and each process
-  checks it when it opens a block for the first time. Afterwards blocks are read through maps, which stay
-  whole if the file goes.
-- Threads of a process that want the same block wait for one request. Two processes may both fetch it.
-- The blocks that were used least recently go first; the time of a file is when it was last used.
-- Where a folder cannot be written or its disk is full, blocks are fetched and not kept, after one warning.
+A block is the bytes `number * block_bytes` and on of one version of one object. `block_folder` keeps them.
+Threads of a process that want the same block wait for one request. Two processes may both fetch it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import io
-import mmap
 import os
-import struct
 import threading
-import time
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
 
 from paddlevideo_fast.io import stores
+from paddlevideo_fast.io.block_folder import TRAILER, BlockFolder
 from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.log import get_logger, warn_once
 
 BLOCK_BYTES = 2**18
-TRAILER = struct.Struct("<16sI")  # digest of what it is; crc32 of the bytes and of the digest
-_BLOCKS = "blocks"
-_PART = ".part"
-_PART_SEC = 3600.0  # no block takes so long to write
-_MAX_MAPS = 256  # of a process
 _UNKEPT_BLOCKS = 16
-_MAX_CHECKED = 2**17
 _NUM_LOCKS = 256
-_TOUCH_SEC = 5.0  # a block in use is marked so that often
-_FULL_SEC = 60.0  # then a full disk is tried again
 _BATCH_BLOCKS = 32  # in memory at a time
 _RUN_BYTES = 2**23  # of one request
 _NUM_THREADS = 32
@@ -182,7 +158,7 @@ def use_cache(folder: str | Path | None, max_gb: float = 0.0, block_bytes: int =
     wanted = (str(folder), int(max_gb * 1e9), block_bytes)
     if folder is None:
         _kept = None
-    elif _kept is None or (_kept.folder, _kept.max_bytes, _kept.block_bytes) != wanted:
+    elif _kept is None or (_kept.on_disk.folder, _kept.on_disk.max_bytes, _kept.block_bytes) != wanted:
         _kept = DiskBlocks(*wanted)
 
 
@@ -261,7 +237,7 @@ class MemoryBlocks:
 
 
 class DiskBlocks(MemoryBlocks):
-    """The cache on disk; see the module. What does not get there stays in memory for a moment.
+    """The cache on disk; see `block_folder`. What does not get there stays in memory for a moment.
 
     Args:
         folder: it is made where it is missing.
@@ -271,143 +247,23 @@ class DiskBlocks(MemoryBlocks):
 
     def __init__(self, folder: str | Path, max_bytes: int, block_bytes: int = BLOCK_BYTES) -> None:
         super().__init__(block_bytes, _UNKEPT_BLOCKS)
-        self.folder, self.max_bytes = str(folder), max_bytes
-        self._maps: LRUCache[tuple[memoryview, float]] = LRUCache(_MAX_MAPS)
-        self._checked: set[str] = set()
-        self._full_until = float("-inf")
-        self._count(0)
+        what = ("blocks of remote files", "fetched", "STORAGE.cache_dir")
+        self.on_disk = BlockFolder(folder, max_bytes, block_bytes + TRAILER.size, *what)
 
     def forget(self, file: RemoteFile, number: int) -> None:
         super().forget(file, number)
-        digest = self._digest(file, number)
-        self._maps.pop(digest)
-        self._checked.discard(digest)
-        with contextlib.suppress(OSError):
-            os.unlink(self._path(digest))
+        self.on_disk.forget(self._digest(file, number))
 
     def _touch(self, file: RemoteFile, number: int) -> bool:
-        with contextlib.suppress(OSError):
-            os.utime(self._path(self._digest(file, number)))
-            return True
-        return super()._touch(file, number)
+        return self.on_disk.touch(self._digest(file, number)) or super()._touch(file, number)
 
     def _find(self, file: RemoteFile, number: int) -> memoryview | None:
-        """A block that is here, through a map."""
-        digest, size = self._digest(file, number), _size_of(file, number, self.block_bytes)
-        kept = self._maps.get(digest)
-        if kept is None:
-            try:
-                with open(self._path(digest), "rb", buffering=0) as opened:
-                    used_at = os.fstat(opened.fileno()).st_mtime
-                    mapped = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
-            except (OSError, ValueError):  # ValueError: it is empty
-                return super()._find(file, number)
-            if not self._is_right(mapped, digest, size):
-                warn_once(get_logger(), f"{self.folder}: holds altered blocks; they are fetched again")
-                with contextlib.suppress(OSError):
-                    os.unlink(self._path(digest))
-                return None
-            kept = mapped[:size], used_at
-        view, used_at = kept
-        now = time.time()
-        if abs(now - used_at) > _TOUCH_SEC:
-            used_at = now
-            self._touch(file, number)  # it may be gone; the map stays
-        self._maps.put(digest, (view, used_at))
-        return view
-
-    def _is_right(self, mapped: memoryview, digest: str, size: int) -> bool:
-        """Whether the file of a block holds what it should; its checksum is compared once."""
-        if len(mapped) != size + TRAILER.size:
-            return False
-        named, crc32 = TRAILER.unpack(mapped[size:])
-        if digest not in self._checked and zlib.crc32(mapped[: size + len(named)]) != crc32:
-            return False
-        if len(self._checked) > _MAX_CHECKED:
-            self._checked.clear()
-        self._checked.add(digest)
-        return bool(named.hex() == digest)
+        view = self.on_disk.find(self._digest(file, number), _size_of(file, number, self.block_bytes))
+        return super()._find(file, number) if view is None else view
 
     def _keep(self, digest: str, data: memoryview) -> None:
-        if time.monotonic() < self._full_until:
+        if not self.on_disk.keep(digest, data):
             super()._keep(digest, data)
-            return
-        path, named = self._path(digest), bytes.fromhex(digest)
-        partial = f"{path}.{os.getpid()}.{threading.get_ident()}{_PART}"
-        try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(partial, "wb") as file:
-                file.write(data)
-                file.write(TRAILER.pack(named, zlib.crc32(named, zlib.crc32(data))))
-            os.replace(partial, path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(partial)
-            self._give_up(error)
-            super()._keep(digest, data)
-        else:
-            self._count(1)
-
-    def _count(self, num_new: int) -> None:
-        """Counts new blocks, and evicts where the folder may be full; at first, where nothing was counted."""
-        try:
-            os.makedirs(self.folder, exist_ok=True)
-            with open(os.path.join(self.folder, _BLOCKS), "ab", buffering=0) as file:
-                file.write(bytes(num_new))
-                if self._may_be_full(file):
-                    fcntl.flock(file, fcntl.LOCK_EX)
-                    if self._may_be_full(file):  # no other process has evicted meanwhile
-                        num_before = os.fstat(file.fileno()).st_size
-                        num_left = self._evict() // (self.block_bytes + TRAILER.size)
-                        file.truncate(num_left + os.fstat(file.fileno()).st_size - num_before)
-        except OSError as error:
-            self._give_up(error)
-
-    def _may_be_full(self, counted: BinaryIO) -> bool:
-        num_blocks = os.fstat(counted.fileno()).st_size
-        return not num_blocks or num_blocks * (self.block_bytes + TRAILER.size) > self.max_bytes
-
-    def _evict(self) -> int:
-        """Removes the blocks used least recently where they are too many; the bytes that stay.
-
-        A sixteenth of the cache goes at a time, because to look at all blocks takes long.
-        """
-        found: list[tuple[int, int, str]] = []
-        oldest_part_ns = time.time_ns() - int(_PART_SEC * 1e9)
-        for entry in _entries(self.folder):
-            with contextlib.suppress(FileNotFoundError):
-                status = entry.stat()
-                if not entry.name.endswith(_PART):
-                    found.append((status.st_mtime_ns, status.st_size, entry.path))
-                elif status.st_mtime_ns < oldest_part_ns:  # of a process that was killed
-                    os.unlink(entry.path)
-        total = sum(size for _, size, _ in found)
-        is_full = total > self.max_bytes
-        for _, size, path in sorted(found) if is_full else ():
-            if total <= self.max_bytes - self.max_bytes // 16:
-                break
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            total -= size
-        return total
-
-    def _give_up(self, error: OSError) -> None:
-        """Keeps no more blocks for a while."""
-        self._full_until = time.monotonic() + _FULL_SEC
-        text = f"blocks of remote files are fetched and not kept: {error.strerror or error}"
-        warn_once(get_logger(), f"{self.folder}: {text}; free its disk, or choose another STORAGE.cache_dir")
-
-    def _path(self, digest: str) -> str:
-        return f"{self.folder}/{digest[:2]}/{digest}"
-
-
-def _entries(folder: str) -> Iterator[os.DirEntry]:
-    """The files of blocks."""
-    with os.scandir(folder) as parts:
-        for part in parts:
-            if len(part.name) == 2 and part.is_dir():
-                with os.scandir(part.path) as entries:
-                    yield from entries
 
 
 def _fetched(file: RemoteFile, numbers: Sequence[int], block_bytes: int) -> Iterator[tuple[int, memoryview]]:

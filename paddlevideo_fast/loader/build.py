@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from paddlevideo_fast.config import build, build_list
 from paddlevideo_fast.config.settings import PipelineSettings, settings_from
-from paddlevideo_fast.decode import IndexCache
+from paddlevideo_fast.decode import FrameCache, IndexCache
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.batches import BatchShape, ClipBatchSampler
 from paddlevideo_fast.loader.clip_loader import ClipLoader
@@ -45,6 +45,7 @@ def build_dataset(
     num_classes: int | None = None,
     class_names: str | None = None,
     index_cache: str | None = None,
+    frames_cache: FrameCache | None = None,
 ) -> ClipDataset:
     """A dataset from `DATASET.train`, `.valid` or `.test` and the pipeline of the same name.
 
@@ -56,6 +57,7 @@ def build_dataset(
         num_classes: see `ClipDataset`.
         class_names: file with the names of the classes, for a list that names them.
         index_cache: folder for the indexes of long videos; None: they are not kept.
+        frames_cache: for decoded frames; None: they are not kept.
 
     Raises:
         AnnotationError: the list is missing, empty or malformed.
@@ -65,21 +67,25 @@ def build_dataset(
         pipeline = build_pipeline(pipeline)
     _tell_what_has_no_effect(pipeline, training)
     if index_cache is not None:
-        _keep_indexes(pipeline.decoder, dataset_section, index_cache)
+        for decoder in _caching(pipeline.decoder, dataset_section, "DATASET.index_cache"):
+            decoder.cache = IndexCache(index_cache)
+    if frames_cache is not None:
+        for decoder in _caching(pipeline.decoder, dataset_section, "STORAGE.frames_cache"):
+            decoder.frames = frames_cache
     told = {"num_classes": num_classes, "class_names": class_names}
     told = {name: value for name, value in told.items() if value is not None}
     return build(DATASETS, dataset_section, pipeline=pipeline, seed=seed, training=training, **told)
 
 
-def _keep_indexes(decoder: Decoder | None, section: Mapping[str, Any], folder: str) -> None:
+def _caching(decoder: Decoder | None, section: Mapping[str, Any], key: str) -> list[VideoDecoder]:
+    """The decoder, if it can use a cache; else none, and a warning names the key without effect."""
     is_ours = isinstance(decoder, VideoDecoder) and decoder.backend in ("auto", "pyav")
     is_packed = section.get("format") == PackedFrameDataset.__name__
     if isinstance(decoder, VideoDecoder) and is_ours and decoder.on_corrupt == "raise" and not is_packed:
-        decoder.cache = IndexCache(folder)
-    else:
-        needs = "video files, backend: pyav and on_corrupt: raise"
-        listed = section.get("file_path")
-        warn_once(get_logger(), f"DATASET.index_cache has no effect on {listed}: it needs {needs}")
+        return [decoder]
+    needs = "video files, backend: pyav and on_corrupt: raise"
+    warn_once(get_logger(), f"{key} has no effect on {section.get('file_path')}: it needs {needs}")
+    return []
 
 
 def _tell_what_has_no_effect(pipeline: Pipeline, training: bool) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from paddlevideo_fast.config.sections import Group, Section
 from paddlevideo_fast.config.types import NumViews, PositiveInt, Size
 from paddlevideo_fast.decode import (
+    FrameCache,
     IndexCache,
     PackedShard,
     Source,
@@ -65,6 +66,7 @@ class VideoDecoder:
 
     Attributes:
         cache: of the indexes of long videos; None: each opening reads a video from end to end.
+        frames: that several runs share; None: each clip decodes its own.
     """
 
     ignored_arguments: ClassVar[dict[str, str]] = {"num_clips": "the sampler decides which frames are read"}
@@ -76,6 +78,7 @@ class VideoDecoder:
     sampling_rate: AboveZero | None = None
     target_fps: AboveZero | None = None
     cache: IndexCache | None = field(default=None, init=False)
+    frames: FrameCache | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.on_corrupt != "raise" and self.backend not in ("auto", "pyav"):
@@ -107,7 +110,7 @@ class VideoDecoder:
         Raises:
             VideoDecodeError: the file cannot be decoded.
         """
-        return open_video(source, backend=self.backend, on_corrupt=self.on_corrupt, cache=self.cache)
+        return open_video(source, self.backend, self.on_corrupt, self.cache, self.frames)
 
 
 @DECODERS.register()

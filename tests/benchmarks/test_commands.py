@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 
 import pytest
@@ -382,3 +383,24 @@ def test_paddlevideo_is_measured_from_a_checkout(measure, tmp_path):
     found = measure("paddlevideo", clip, "--paddlevideo", tmp_path, "--rounds", 1)
     assert [row["recipe"] for row in found["rows"]] == ["tsm", "slowfast"]
     assert all(row["paddlevideo_ms"] > 0 < row["ms"] for row in found["rows"])
+
+
+_TWO_RUNS = """
+import json
+from benchmarks import frames_cache
+frames_cache._NUM_FRAMES = 40
+frames_cache.CASES = (frames_cache.Case(frames_cache.SPARSE, 12, 2),)
+print(json.dumps(frames_cache.run(None, copies=3, epochs=1)))
+"""
+
+
+@pytest.mark.slow
+def test_runs_that_share_frames_have_the_losses_of_runs_that_do_not():
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # Paddle is imported before the fork
+    words = [sys.executable, "-c", _TWO_RUNS]
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout.splitlines()[-1])["rows"]
+    assert (row["runs"], row["clips"], row["losses"]) == (2, 16, 2)
+    assert row["kept_mb"] > 0
+    assert row["without_ms"] > 0 < row["with_ms"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddlevideo_fast import log
+from paddlevideo_fast.assembly import data
 from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Distribution
@@ -32,7 +33,7 @@ def test_the_section_is_what_the_process_does(motion_dataset, tmp_path, caplog):
     settings = [f"STORAGE.cache_dir={tmp_path}/cache", "STORAGE.cache_gb=0.5", "STORAGE.away_after_sec=7"]
     split_of(motion_dataset, *settings, "STORAGE.timeout_sec=3")
     kept = block_cache._kept
-    assert (kept.folder, kept.max_bytes) == (f"{tmp_path}/cache", 5 * 10**8)
+    assert (kept.on_disk.folder, kept.on_disk.max_bytes) == (f"{tmp_path}/cache", 5 * 10**8)
     assert (stores._policy.timeout_sec, stores._policy.unreachable_sec) == (3.0, 7.0)
     assert "STORAGE.cache_dir has no effect on DATASET.train: none of its files lies at a URL" in caplog.text
     split_of(motion_dataset, "STORAGE.cache_gb=0.5")
@@ -56,3 +57,16 @@ def test_urls_with_credentials_are_refused_unseen(check):
     assert "-o #2  weights: the URL holds a query, fragment or parameter that may be a signature" in text
     assert len(caught.value.problems) == 3
     assert load_config(CONFIG, ["weights=s3://bucket/w.pdparams"], check=False)["weights"].startswith("s3://")
+
+
+def test_decoded_frames_are_kept_where_they_can_be(motion_dataset, tmp_path, caplog, monkeypatch):
+    settings = [f"STORAGE.frames_cache={tmp_path}/frames", "STORAGE.frames_cache_gb=0.5"]
+    blocks = split_of(motion_dataset, *settings).dataset.decoder.frames.blocks
+    assert (blocks.folder, blocks.max_bytes) == (f"{tmp_path}/frames", 5 * 10**8)
+    assert "no effect" not in caplog.text
+    assert split_of(motion_dataset, "STORAGE.frames_cache_gb=0.5").dataset.decoder.frames is None
+    assert "-o #5  STORAGE.frames_cache_gb: has no effect without frames_cache" in caplog.text
+    monkeypatch.setattr(data, "_dali_options", lambda spec, name: object())
+    monkeypatch.setattr(data, "make_loader", lambda *_: None)
+    assert split_of(motion_dataset, *settings).dataset.decoder.frames is None
+    assert "STORAGE.frames_cache: has no effect on DATASET.train: DALI decodes it" in caplog.text

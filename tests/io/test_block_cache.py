@@ -20,8 +20,9 @@ import pytest
 
 from paddlevideo_fast import log
 from paddlevideo_fast.errors import ObjectError
-from paddlevideo_fast.io import block_cache, stores
-from paddlevideo_fast.io.block_cache import TRAILER, DiskBlocks, RemoteFile
+from paddlevideo_fast.io import block_cache, block_folder, stores
+from paddlevideo_fast.io.block_cache import DiskBlocks, RemoteFile
+from paddlevideo_fast.io.block_folder import TRAILER
 
 KIB = 1024
 CONTENT = np.random.default_rng(0).integers(0, 256, 1000 * KIB + 77, dtype=np.uint8).tobytes()
@@ -133,7 +134,7 @@ def test_a_later_process_finds_them(url, use, http_store):
 def test_altered_blocks_are_fetched_again(url, use, http_store, caplog):
     cache = use()
     RemoteFile(url).fetch([(0, 4 * BLOCK)])
-    first, second, third, _ = sorted(path for path in Path(cache.folder).glob("*/*"))
+    first, second, third, _ = sorted(path for path in Path(cache.on_disk.folder).glob("*/*"))
     for path, place in ((first, 100), (second, BLOCK + 3)):
         data = bytearray(path.read_bytes())
         data[place] ^= 1
@@ -162,24 +163,24 @@ def test_an_object_that_changes_is_never_mixed(url, use, http_store):
 
 
 def test_the_least_recently_used_go_first(url, use, http_store, monkeypatch):
-    monkeypatch.setattr(block_cache, "_TOUCH_SEC", -1.0)
+    monkeypatch.setattr(block_folder, "_TOUCH_SEC", -1.0)
     cache = use(4 * STORED)
     file = RemoteFile(url)
     for number in (0, 1, 2, 3, 0, 4, 0, 5):
         file.views([(number * BLOCK, 1)])
-        assert stored_bytes(cache.folder) <= 4 * STORED
+        assert stored_bytes(cache.on_disk.folder) <= 4 * STORED
         time.sleep(0.01)
     http_store.reset()
     use(4 * STORED)
     read(file, [(number * BLOCK, 1) for number in (0, 3, 4, 5)])
     assert http_store.num_requests == 0
     use(2 * STORED)  # a smaller bound holds at once
-    assert stored_bytes(cache.folder) <= 2 * STORED
+    assert stored_bytes(cache.on_disk.folder) <= 2 * STORED
     assert read(file, [(0, 9 * BLOCK)]) == expected([(0, 9 * BLOCK)])
-    assert stored_bytes(cache.folder) <= 2 * STORED
+    assert stored_bytes(cache.on_disk.folder) <= 2 * STORED
     use(STORED - 1)  # not even one
     assert read(file, [(0, 9 * BLOCK)]) == expected([(0, 9 * BLOCK)])
-    assert stored_bytes(cache.folder) == 0
+    assert stored_bytes(cache.on_disk.folder) == 0
 
 
 def _reader(url, seed, folder, bound):
@@ -235,10 +236,10 @@ def test_four_processes_killed_at_random(tmp_path, monkeypatch):
     assert all(lived)
     num_in_flight = 24  # a block for each process that was ever there
     assert 4 * STORED < most <= bound + num_in_flight * STORED
-    monkeypatch.setattr(block_cache, "_PART_SEC", 0.0)
+    monkeypatch.setattr(block_folder, "_PART_SEC", 0.0)
     block_cache._kept = cache
     assert RemoteFile(url).read() == CONTENT
-    assert cache._evict() == stored_bytes(folder) <= bound
+    assert cache.on_disk.evict() == stored_bytes(folder) <= bound
     assert not list(folder.glob("*/*.part"))
 
 
@@ -246,7 +247,7 @@ def test_a_full_disk_is_told_once_and_reading_goes_on(url, use, http_store, monk
     cache = use()
     file = RemoteFile(url)
     file.fetch([(0, 2 * BLOCK)])
-    before = stored_bytes(cache.folder)
+    before = stored_bytes(cache.on_disk.folder)
 
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -256,7 +257,7 @@ def test_a_full_disk_is_told_once_and_reading_goes_on(url, use, http_store, monk
         assert read(file, [(0, 5 * BLOCK)]) == expected([(0, 5 * BLOCK)])
     (warning,) = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert "blocks of remote files are fetched and not kept: No space left on device" in warning
-    assert stored_bytes(cache.folder) == before
+    assert stored_bytes(cache.on_disk.folder) == before
     http_store.reset()
     assert read(file, [(3 * BLOCK, 5)]) == expected([(3 * BLOCK, 5)])
     assert http_store.num_requests == 0  # the last ones are kept in memory
@@ -276,15 +277,15 @@ def test_a_folder_that_cannot_be_written(url, use, tmp_path, caplog):
 def test_a_count_that_is_lost_or_wrong_is_made_anew(url, use, content):
     cache = use()
     RemoteFile(url).fetch([(0, 6 * BLOCK)])
-    count = Path(cache.folder) / "blocks"
+    count = Path(cache.on_disk.folder) / "blocks"
     assert count.stat().st_size == 6
     count.unlink()
     if content is not None:
         count.write_bytes(content)
     use(5 * STORED)
     RemoteFile(url).fetch([(6 * BLOCK, 7 * BLOCK)])
-    assert stored_bytes(cache.folder) <= 5 * STORED
-    assert count.stat().st_size == stored_bytes(cache.folder) // STORED
+    assert stored_bytes(cache.on_disk.folder) <= 5 * STORED
+    assert count.stat().st_size == stored_bytes(cache.on_disk.folder) // STORED
 
 
 def test_threads_that_want_the_same_blocks_wait_for_one_request(url, use, http_store):
@@ -327,5 +328,5 @@ def test_without_a_version_nothing_is_kept_on_disk(url, use, caplog):
     cache = use()
     file = RemoteFile(url, stores.Stat(len(CONTENT), ""))
     assert file.read() == CONTENT
-    assert stored_bytes(cache.folder) == 0
+    assert stored_bytes(cache.on_disk.folder) == 0
     assert "neither ETag nor date" in caplog.text

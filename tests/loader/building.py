@@ -11,7 +11,7 @@ from paddlevideo_fast.decode.packed_format import PackSettings, ShardWriter
 from paddlevideo_fast.loader import build_dataset, build_loader
 
 SEGMENTS = {"name": "Sampler", "num_seg": 3, "seg_len": 1}
-NAMED = ("num_classes", "class_names")  # that code gives, and not a section
+NAMED = ("num_classes", "class_names", "frames_cache")  # that code gives, and not a section
 
 
 def dataset_of(

@@ -75,7 +75,7 @@ def test_a_body_that_is_altered_on_its_way_is_asked_for_again(http_store, packed
     read = [np.stack(list(shard.open(video))) for shard in shards for video in range(len(shard))]
     for remote, local in zip(read, frames_of(packed_folder)):
         np.testing.assert_array_equal(remote, local)
-    block_cache._kept.folder += "-new"
+    block_cache._kept.on_disk.folder += "-new"
     http_store.fault("flipped", "*.index", times=1)
     assert len(open_shards(url)) == NUM_SHARDS
 
