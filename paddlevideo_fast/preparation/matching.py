@@ -17,10 +17,10 @@ from paddlevideo_fast.preparation.fingerprints import RATE, Prints
 _NUM_TABLES = 9  # about: a multiple of the number of parts
 _NUM_NEIGHBOURS = 16  # in a sorted table
 _MAX_DISTANCE = 12  # bits between two looks of a candidate
-_MAX_LOOK, _MAX_STILL_LOOK, _MAX_MOTION = 18, 6, 16  # bits between pictures that match
-_MIN_SHARE = 0.6  # of the pictures that two videos have at one time
+_MAX_LOOK, _MAX_STILL_LOOK, _MAX_MOTION = 18, 6, 14  # bits between pictures that match
+_MIN_SHARE = 0.65  # of the pictures that two videos have at one time
 _MIN_OVERLAP = 0.5  # of the shorter video
-_MIN_PICTURES = 4  # where the shorter video has so many
+_MIN_PICTURES = 8  # where the shorter video has so many
 _MAX_CELLS = 2**20  # pairs of pictures that are compared at once
 _MAX_GROUP = 300  # videos of which all pairs are aligned
 
@@ -152,8 +152,8 @@ def _neighbours(looks: np.ndarray, owners: np.ndarray, shift: np.uint64) -> np.n
 def align(one: Prints, other: Prints) -> Match | None:
     """The offset at which most pictures of two videos match; None where there are too few.
 
-    At an offset, the videos have to overlap by half of the shorter one, and 60 % of the pictures that they
-    have at the same time have to match. Black and flat pictures do not count.
+    At an offset, the videos have to overlap by half of the shorter one and, if it is longer, by a second, and
+    65 % of the pictures that they have at the same time have to match. Black and flat pictures do not count.
     """
     best: tuple[int, Match] | None = None
     shorter = int(min(np.count_nonzero(one.looks), np.count_nonzero(other.looks)))
