@@ -46,6 +46,7 @@ class _Entry(NamedTuple):
     """A record of a list, with what its video looks like."""
 
     file: Path
+    line: str  # list and number; "" for a folder
     is_own: bool
     record: VideoRecord
     size: Sequence[int]
@@ -55,8 +56,7 @@ class _Entry(NamedTuple):
     def where(self) -> str:
         """List, line, path and span, as messages have them."""
         span = f", {self.record.span}" if self.record.span else ""
-        line = "" if self.file.is_dir() else f"{self.file}:{self.record.line}: "
-        return f"{line}{printable(shown_url(self.record.path))}{span}"
+        return f"{self.line}{printable(shown_url(self.record.path))}{span}"
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -97,6 +97,7 @@ def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Li
             return 0
         of_path = {key: results[video] for key, video in videos.items()}
         entries, failures = _entries(own, others, of_path, bool(args.write_clean))
+        print(f"comparing {len(entries)} videos", flush=True)
         found = matches([entry.prints for entry in entries], _is_wanted(entries))
         for where, cause in failures:
             print(f"bad: {printable(where)}: {printable(cause)}")
@@ -156,16 +157,18 @@ def _entries(
     """
     entries, failures, num_empty = [], [], 0
     for listed in (own, *others):
+        is_list = not listed.file.is_dir()
         for record in listed.records:
+            line = f"{listed.file}:{record.line}: " if is_list else ""
             result = of_path[record.path, record.num_frames]
             prints = None if result.cause else result.prints(record.span)
             cause = result.cause or ("" if prints else f"the span {record.span} is not inside the video")
             if is_listed and listed is own and not own.texts[record.line]:
                 cause = cause or UNLISTABLE
             if prints is None or cause:
-                failures.append((f"{listed.file}:{record.line}: {shown_url(record.path)}", cause))
+                failures.append((line + shown_url(record.path), cause))
             else:
-                entries.append(_Entry(listed.file, listed is own, record, result.size, prints))
+                entries.append(_Entry(listed.file, line, listed is own, record, result.size, prints))
                 num_empty += not prints.looks.any()
     if num_empty:
         print(f"warning: {num_empty} show nothing but black or flat pictures: not compared", file=sys.stderr)

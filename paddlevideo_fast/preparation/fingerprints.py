@@ -37,6 +37,7 @@ _SIDE = 32  # pixels of the scaled picture
 _LAG = 4  # pictures between a picture and both ends of its motion
 _MIN_CONTRAST = 6.0  # standard deviation in grey levels; a picture below is black or flat
 _MIN_MOTION = 1.5  # grey levels; a smaller difference may be noise of the encoder
+_MAX_SEC = 100 * 3600
 _FPS_OF_IMAGES = 25  # where nothing says when frames are shown
 _PRINT = np.dtype([("frame", "<u4"), ("look", "<u8"), ("motion", "<u8")])
 
@@ -165,12 +166,14 @@ def _prints(reader: VideoReader) -> np.ndarray:
     """`_PRINT` [N] of a video, RATE a second.
 
     Raises:
-        VideoDecodeError: a frame does not decode.
+        VideoDecodeError: a frame does not decode, or the video is too long.
     """
     try:
         times = reader.times_sec()
     except VideoDecodeError:  # a folder of frames, or a backend without times
         times = np.arange(reader.num_frames) / (reader.avg_fps or _FPS_OF_IMAGES)
+    if times[-1] > _MAX_SEC:
+        raise VideoDecodeError(reader.path, f"by its times it lasts {times[-1]:.0f} s, which is too long")
     num_prints = int(times[-1] * RATE + 1e-6) + 1
     on_display = np.searchsorted(times, np.arange(num_prints) / RATE + 1e-4, side="right") - 1
     frames, slots = np.unique(on_display, return_inverse=True)
