@@ -123,7 +123,7 @@ def _write(
     kinds = [kind for _, kind in zip(range(_NUM_COPIES), list(COPIES) * _NUM_COPIES)]
     real, generated = rng.permutation(num_real), num_real + rng.permutation(num_videos - num_real)
     for number, kind in enumerate(kinds):
-        source = real[number // 2 % num_real] if number % 2 else generated[number // 2]
+        source = real[number // 2 % num_real] if number % 2 else generated[number // 2 % len(generated)]
         with open_video(str(folder / names[source])) as reader:
             clip = _Clip(np.stack(list(reader)), reader.avg_fps)
         name = f"{number:03d} {kind}.mp4"

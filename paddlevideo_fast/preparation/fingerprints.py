@@ -20,7 +20,6 @@ import base64
 import hashlib
 import json
 import math
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +28,7 @@ import numpy as np
 
 from paddlevideo_fast.decode import Span, VideoReader, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.preparation.run import state_of
 
 RATE = 8  # pictures a second
 
@@ -134,17 +134,9 @@ class Video(NamedTuple):
         """See `work.Task`."""
         return [self.path]
 
-    def state(self) -> list[int]:
-        """Size and time of the file or folder; it has changed where they differ."""
-        try:
-            status = os.stat(self.path)
-        except OSError:
-            return []
-        return [status.st_size, status.st_mtime_ns]
-
     def do(self) -> Fingerprint:
         """Reads the video."""
-        state = self.state()
+        state = state_of(self.path)
         try:
             if self.num_frames is None:
                 reader = open_video(self.path, self.backend)
@@ -159,7 +151,7 @@ class Video(NamedTuple):
     def restored(self, value: Any) -> Fingerprint | None:
         """See `work.Task`; None where the file has changed."""
         result = Fingerprint(*value)
-        return result if result.state == self.state() else None
+        return result if result.state == state_of(self.path) else None
 
 
 def _prints(reader: VideoReader) -> np.ndarray:

@@ -5,7 +5,6 @@ import contextlib
 import csv
 import hashlib
 import json
-import os
 import random
 import sys
 from collections.abc import Iterable, Sequence
@@ -40,6 +39,7 @@ from paddlevideo_fast.preparation.run import (
     crc32_of,
     lines_of,
     report_failures,
+    state_of,
     write_entries,
     write_failures,
     write_lines,
@@ -178,17 +178,9 @@ class _File(NamedTuple):
         """See `work.Task`."""
         return [self.path]
 
-    def state(self) -> list[int]:
-        """Size and time of the file or folder; it has changed where they differ."""
-        try:
-            status = os.stat(self.path)
-        except OSError:
-            return []
-        return [status.st_size, status.st_mtime_ns]
-
     def do(self) -> _Checked:
         """Decodes the file."""
-        state = self.state()
+        state = state_of(self.path)
         try:
             if self.num_frames is None:
                 reader = open_video(self.path, self.backend)
@@ -203,7 +195,7 @@ class _File(NamedTuple):
     def restored(self, value: Any) -> _Checked | None:
         """See `work.Task`; None where the file has changed."""
         result = _Checked(*value)
-        return result if result.state == self.state() else None
+        return result if result.state == state_of(self.path) else None
 
 
 def _fault_of(reader: VideoReader, span: Span | None) -> str | None:
