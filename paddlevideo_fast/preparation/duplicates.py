@@ -205,10 +205,11 @@ def _print_report(entries: Sequence[_Entry], found: Pairs) -> None:
             direct = inside.get((min(best, at), max(best, at)))
             fit = f" ({_fit(direct if best < at else direct.reversed())})" if direct else ""
             print(f"  copy: {entries[at].where}{fit}")
-    leaking = len({one for one, _ in leaks})
+    num_copies = sum(len(group) - 1 for group in copies)
     print(
-        f"{sum(entry.is_own for entry in entries)} videos compared: {leaking} leak, {len(conflicts)} pairs "
-        f"have conflicting labels, {sum(map(len, copies)) - len(copies)} copies in {len(copies)} groups"
+        f"videos compared: {sum(entry.is_own for entry in entries)}, "
+        f"leaks: {len({one for one, _ in leaks})}, pairs with conflicting labels: {len(conflicts)}, "
+        f"groups: {len(copies)}, copies in them: {num_copies}"
     )
 
 

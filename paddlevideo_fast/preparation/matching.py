@@ -21,7 +21,8 @@ _MAX_LOOK, _MAX_STILL_LOOK, _MAX_MOTION = 18, 6, 14  # bits between pictures tha
 _MIN_SHARE = 0.65  # of the pictures that two videos have at one time
 _MIN_OVERLAP = 0.5  # of the shorter video
 _MIN_PICTURES = 8  # where the shorter video has so many
-_MAX_CELLS = 2**20  # pairs of pictures that are compared at once
+_MAX_CELLS = 2**23  # pairs of pictures that are compared for a pair of videos
+_MAX_BLOCK = 2**20  # at once
 _MAX_GROUP = 300  # videos of which all pairs are aligned
 
 _NUM_BITS = np.array([bin(number).count("1") for number in range(2**16)], np.uint8)
@@ -154,10 +155,14 @@ def align(one: Prints, other: Prints) -> Match | None:
 
     At an offset, the videos have to overlap by half of the shorter one and, if it is longer, by a second, and
     65 % of the pictures that they have at the same time have to match. Black and flat pictures do not count.
+    Of the second of two long videos, only each n-th picture is compared.
     """
     best: tuple[int, Match] | None = None
     shorter = int(min(np.count_nonzero(one.looks), np.count_nonzero(other.looks)))
-    least = max(_MIN_OVERLAP * shorter, min(_MIN_PICTURES, shorter), 1)
+    step = max(len(one.looks) * len(other.looks) // _MAX_CELLS, 1)
+    least = max(_MIN_OVERLAP * shorter, min(_MIN_PICTURES, shorter), 1) / step
+    is_compared = np.arange(len(other.looks)) % step == 0
+    other = other._replace(looks=np.where(is_compared, other.looks, np.uint64(0)))
     for is_mirrored, second in ((False, other), (True, other.mirrored())):
         matched = _num_matched(one, second)
         if matched.max() < max(_MIN_SHARE * least, best[0] + 1 if best else 0):
@@ -177,15 +182,15 @@ def _num_matched(one: Prints, other: Prints) -> np.ndarray:
 
     Place 0 has the last picture of `other` at the first of `one`.
     """
-    last = len(other.looks) - 1
+    last, shown = len(other.looks) - 1, np.flatnonzero(other.looks)
     matched = np.zeros(len(one.looks) + last, np.int64)
-    signs, other_signs = _signs(one.looks), _signs(other.looks)
-    block = max(_MAX_CELLS // len(other.looks), 1)
+    signs, other_signs = _signs(one.looks), _signs(other.looks[shown])
+    block = max(_MAX_BLOCK // max(len(shown), 1), 1)
     for first in range(0, len(signs), block):
         likeness = signs[first : first + block] @ other_signs.T
         rows, columns = np.nonzero(likeness >= 64 - 2 * _MAX_LOOK)
         is_still = likeness[rows, columns] >= 64 - 2 * _MAX_STILL_LOOK
-        rows += first
+        rows, columns = rows + first, shown[columns]
         motions, other_motions = one.motions[rows], other.motions[columns]
         moves, other_moves = motions != 0, other_motions != 0
         is_moved = distance(motions, other_motions) <= _MAX_MOTION

@@ -104,7 +104,9 @@ def test_copies_of_each_kind_are_found_and_others_are_not(root, tmp_path, capsys
     assert f"bad: {tmp_path}/x.list:3: {root}/broken.mp4: " in done.out
     assert (output.parent / "pairs.failures.txt").read_text().count("\n") == 1
     assert "1 show nothing but black or flat pictures: not compared" in done.err
-    assert "11 videos compared: 0 leak, 0 pairs have conflicting labels, 6 copies in 2 groups" in done.out
+    assert (
+        "compared: 11, leaks: 0, pairs with conflicting labels: 0, groups: 2, copies in them: 6" in done.out
+    )
     groups_of = [line for line in done.out.splitlines() if line.startswith(("group", "  copy"))]
     assert groups_of[0] == f"group 1 of 2: {tmp_path}/x.list:1: {root}/a.mp4"
     assert len(groups_of) == 8
@@ -129,7 +131,7 @@ def test_leaks_come_first_then_conflicting_labels(root, tmp_path, capsys):
         "leak:",
         "conflicting",
         *["group", "copy:"] * 2,
-        "5",
+        "videos",
         f"{clean}:",
     ]
     lines = [line for line in done.out.splitlines() if line.startswith(("leak", "conf"))]
@@ -204,7 +206,7 @@ def test_folders_of_frames(root, tmp_path, capsys):
             cv2.imwrite(str(tmp_path / name / f"img_{number:05}.jpg"), frame[:, :, ::-1])
     (tmp_path / "x.list").write_text("".join(f"{name} 72 0\n" for name in ("one", "two", "three")))
     done = run(capsys, tmp_path / "x.list", "--kind=frames", "--data_prefix", tmp_path)
-    assert "1 copies in 1 groups" in done.out
+    assert "groups: 1, copies in them: 1\n" in done.out
 
 
 @pytest.mark.parametrize(
@@ -315,6 +317,14 @@ def test_align_gives_offset_and_length():
     assert align(one, part).reversed() == align(part, one)
     assert align(one, part.mirrored()) == Match(2.5, 3.0, True)
     assert align(one, random_prints(rng, 60)) is None
+
+
+def test_long_videos_are_aligned():
+    rng = np.random.default_rng(0)
+    one = random_prints(rng, 1800 * RATE)
+    part = Prints(flipped(rng, one.looks[4000:10000], 5), one.motions[4000:10000])
+    assert align(one, part) == Match(500.0, 750.0, False)
+    assert align(one, random_prints(rng, 6000)) is None
 
 
 def test_the_same_scene_with_another_motion_is_no_copy():
