@@ -438,6 +438,13 @@ TABLES: Mapping[str, Callable[[], Rows]] = {
     "decoders": _decoders,
     "videos": _videos,
     "formats": _formats,
+    "duplicates": partial(_each, "duplicates", "", "{copies}", "{found}", key="kinds"),
+    "duplicates_lists": partial(
+        _each,
+        "duplicates",
+        *("{videos:,}", "{cpu_sec:.1f} s", "{recall:.1%}", "{wrong}", "{memory_mib:.0f} MiB"),
+        key="lists",
+    ),
     "explain": _explain,
     "fine_tuning": partial(_each, "fine_tuning", "", "{memory_mib:.0f}"),
     "imbalance": partial(_runs, "imbalance"),

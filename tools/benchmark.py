@@ -22,6 +22,7 @@ from paddlevideo_fast.config.startup import prepare_process
 BENCHMARKS = {
     "cpu": "a training step, a prediction and operators on a CPU: here, in an earlier revision, in PyTorch",
     "dali": "training clips through NVIDIA DALI on a CPU, and through our own reader",
+    "duplicates": "copies of videos that `data check --duplicates` finds, by kind, and its time",
     "exactness": "wrong frames of our reader, decord and OpenCV on clips whose frames carry their number",
     "explain": "Grad-CAM and occlusion on clips whose moving object is known",
     "features": "an epoch of a head on stored features, and through the network with a frozen backbone",

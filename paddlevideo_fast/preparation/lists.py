@@ -5,7 +5,6 @@ import contextlib
 import csv
 import hashlib
 import json
-import os
 import random
 import sys
 from collections.abc import Iterable, Sequence
@@ -18,7 +17,7 @@ from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError
 from paddlevideo_fast.io.files import as_path, read_names
 from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.io.urls import is_url, secret_in, shown_url
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader.annotations import (
     UNLISTABLE,
     VideoRecord,
@@ -29,6 +28,7 @@ from paddlevideo_fast.loader.annotations import (
 from paddlevideo_fast.loader.tables import Row, is_table, list_rows
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation.clips import Clip, find_clips
+from paddlevideo_fast.preparation.duplicates import Listed, report_duplicates
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import add_work, share, tool_parser
 from paddlevideo_fast.preparation.init_dataset import split
@@ -39,6 +39,8 @@ from paddlevideo_fast.preparation.run import (
     crc32_of,
     lines_of,
     report_failures,
+    state_of,
+    write_entries,
     write_failures,
     write_lines,
 )
@@ -176,17 +178,9 @@ class _File(NamedTuple):
         """See `work.Task`."""
         return [self.path]
 
-    def state(self) -> list[int]:
-        """Size and time of the file or folder; it has changed where they differ."""
-        try:
-            status = os.stat(self.path)
-        except OSError:
-            return []
-        return [status.st_size, status.st_mtime_ns]
-
     def do(self) -> _Checked:
         """Decodes the file."""
-        state = self.state()
+        state = state_of(self.path)
         try:
             if self.num_frames is None:
                 reader = open_video(self.path, self.backend)
@@ -201,7 +195,7 @@ class _File(NamedTuple):
     def restored(self, value: Any) -> _Checked | None:
         """See `work.Task`; None where the file has changed."""
         result = _Checked(*value)
-        return result if result.state == self.state() else None
+        return result if result.state == state_of(self.path) else None
 
 
 def _fault_of(reader: VideoReader, span: Span | None) -> str | None:
@@ -216,13 +210,18 @@ def _fault_of(reader: VideoReader, span: Span | None) -> str | None:
 def check_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data check`."""
     parser = tool_parser("data check", check.__doc__)
-    parser.add_argument("--list", help="annotation list to check")
+    parser.add_argument("--list", positional="LIST", help="annotation list to check")
     parser.add_argument("--root", help="folder to check with its sub-folders, in place of a list")
     share(parser, "--data_prefix", "--kind", "--suffix", "--backend", "--classes")
     add_work(parser)
-    other = "second list: files and groups that are in both lists are named"
-    parser.add_argument("--against", type=as_path, metavar="FILE", help=other)
-    parser.add_argument("--output", metavar="FILE", help="file for the list of the intact videos")
+    other = "other lists: files and groups, or copies with --duplicates, that are in them, too, are named"
+    parser.add_argument("--against", type=as_path, nargs="+", default=[], metavar="FILE", help=other)
+    text = "file for the list of the intact videos; with --duplicates .jsonl file for the pairs of copies"
+    parser.add_argument("--output", metavar="FILE", help=text)
+    text = "find copies of one video by what they show, in place of decoding everything"
+    parser.add_argument("--duplicates", action="store_true", help=text)
+    text = "with --duplicates, file for the list without the copies"
+    parser.add_argument("--write_clean", type=as_path, metavar="FILE", help=text)
     return parser
 
 
@@ -230,36 +229,35 @@ def check(argv: Sequence[str] | None = None) -> int:
     """Decodes every video of a list or a folder, and names each file that does not decode, with the cause.
 
     Of a list with spans (.jsonl, .csv), a span that is not inside its video is named with its line. --against
-    takes a second list, such as the validation list: a file or a group that is in both is named.
+    takes other lists, such as the validation list: a file or a group that is in both is named.
 
     The exit code is 0 if all files are intact and 1 if some are not. --output writes the lines of the intact
     files, unchanged; `<output>.failures.txt` has the others with the cause.
 
+    With --duplicates, videos are compared by what they show, also where they were re-encoded, scaled, cut,
+    mirrored, or have a logo. Copies of a video in the lists of --against are named first, then copies with
+    different labels, then the groups of copies in the list. --write_clean writes the lines of one video of
+    each group, the largest, and none that has a copy in the lists of --against. The exit code is 1 if there
+    are copies. Fingerprints are kept in `<output>.fingerprints.jsonl`, so the next run reads new files only.
+
     Example:
         paddlevideo-fast data check --list data/k400/train.list --data_prefix data/k400 --output clean.list
         paddlevideo-fast data check --root data/k400/videos --workers 8
+        paddlevideo-fast data check train.list --duplicates --against valid.list --write_clean clean.list
     """
     args = check_parser().parse_args(argv)
     source = args.root or args.list
     if source is None or (args.root and args.list):
         raise ToolError("give --list, an annotation list, or --root, a folder")
-    shared: list[tuple[str, str]] = []
-    header: list[str] = []
-    if source.is_dir():
-        paths = [str(clip.path) for clip in find_clips(source)]
-        records = [VideoRecord(path, (), line=number) for number, path in enumerate(paths)]
-        texts = {record.line: list_line(record.path) or "" for record in records}
-    elif source.is_file():
-        records = read_records(source, args.kind, args.data_prefix, args.suffix, args.classes)
-        header, texts = entry_texts(source)
+    if args.write_clean and not args.duplicates:
+        raise ToolError("--write_clean needs --duplicates; --output writes the list of the intact videos")
+    listed, others = _listed(source, args), [_listed(file, args) for file in args.against]
+    if source.is_file():
         _require_same_start(args)
-        if args.against:
-            others = read_records(args.against, args.kind, args.data_prefix, args.suffix, args.classes)
-            shared = _in_both(source, records, args.against, others)
-    else:
-        raise ToolError(f"{source}: no such file or folder")
-    if not records:
-        raise ToolError(f"{source}: nothing to check in it")
+    if args.duplicates:
+        return report_duplicates(args, listed, others)
+    _, records, header, texts = listed
+    shared = [each for other in others for each in _in_both(listed, other)]
     spans: dict[tuple[str, int | None], list[Span | None]] = {}  # of each file
     for record in records:
         spans.setdefault((record.path, record.num_frames), []).append(record.span)
@@ -296,23 +294,44 @@ def check(argv: Sequence[str] | None = None) -> int:
         intact = f"{len(lines)} of {len(records)} are intact"
         print(intact, file=sys.stderr if bad else sys.stdout)
         if args.output:
-            write_lines(args.output, [*header, *lines])
-            if any(map(secret_in, filter(is_url, lines))):
-                text = "has the URLs as they were, with what may be a signature or key; keep it to yourself"
-                print(f"warning: {args.output}: {text}", file=sys.stderr)
+            write_entries(args.output, header, lines)
             write_failures(args.output.with_suffix(".failures.txt"), bad)
     return EXIT_FAILURES if bad or shared else 0
 
 
 def _require_same_start(args: argparse.Namespace) -> None:
     """Checks that paths of the new list start where those of the list do."""
-    if not args.output or args.data_prefix or args.output.absolute().parent == args.list.absolute().parent:
+    flag = "write_clean" if args.write_clean else "output"
+    target = getattr(args, flag)
+    if not target or args.data_prefix or target.absolute().parent == args.list.absolute().parent:
         return
     if is_table(args.list) and next(list_rows(str(args.list), labelled=False)).folder:
         text = (
             f"the paths of {args.list} start from its folder; put the new list there, or give --data_prefix"
         )
-        raise ToolError(f"--output {args.output}: {text}")
+        raise ToolError(f"--{flag} {target}: {text}")
+
+
+def _listed(source: Path, args: argparse.Namespace) -> Listed:
+    """A list, or what lies in a folder.
+
+    Raises:
+        AnnotationError: the list is malformed.
+        ToolError: it is missing, or nothing is in it.
+    """
+    header: list[str] = []
+    if source.is_dir():
+        paths = [str(clip.path) for clip in find_clips(source)]
+        records = [VideoRecord(path, (), line=number) for number, path in enumerate(paths)]
+        texts = {record.line: list_line(record.path) or "" for record in records}
+    elif source.is_file():
+        records = read_records(source, args.kind, args.data_prefix, args.suffix, args.classes)
+        header, texts = entry_texts(source)
+    else:
+        raise ToolError(f"{source}: no such file or folder")
+    if not records:
+        raise ToolError(f"{source}: nothing to check in it")
+    return Listed(source, records, header, texts)
 
 
 def entry_texts(file: Path) -> tuple[list[str], dict[int, str]]:
@@ -330,17 +349,15 @@ def entry_texts(file: Path) -> tuple[list[str], dict[int, str]]:
     return [texts[written[0]]], texts
 
 
-def _in_both(
-    source: Path, records: Sequence[VideoRecord], against: Path, others: Sequence[VideoRecord]
-) -> list[tuple[str, str]]:
+def _in_both(listed: Listed, other: Listed) -> list[tuple[str, str]]:
     """Where and cause for each file, and each group, that is in both lists; told once."""
     found = []
     for what, key in (("file", "path"), ("group", "group")):
-        lines = {getattr(other, key): other.line for other in reversed(others) if getattr(other, key)}
-        firsts = {getattr(record, key): record.line for record in reversed(records)}
+        lines = {getattr(one, key): one.line for one in reversed(other.records) if getattr(one, key)}
+        firsts = {getattr(record, key): record.line for record in reversed(listed.records)}
         for name in sorted(set(lines) & set(firsts)):
-            cause = f"its {what} {name} is in {against}:{lines[name]}, too"
-            found.append((f"{source}:{firsts[name]}", cause))
+            cause = f"its {what} {name} is in {other.file}:{lines[name]}, too"
+            found.append((f"{listed.file}:{firsts[name]}", cause))
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import paddlevideo_fast
 from paddlevideo_fast.errors import EXIT_FAILURES, PaddleVideoFastError, cause_of
 from paddlevideo_fast.io.files import atomic_write_text, read_names
-from paddlevideo_fast.io.urls import bare_url
+from paddlevideo_fast.io.urls import bare_url, is_url, secret_in
 from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line
 from paddlevideo_fast.loader.tables import Row, json_line
 from paddlevideo_fast.log import printable
@@ -45,6 +45,15 @@ def spread(items: Sequence[Argument], count: int) -> list[Argument]:
     """Some items, evenly spaced over all of them; all where there are no more than `count`."""
     count = min(count, len(items))
     return [items[(2 * place + 1) * len(items) // (2 * count)] for place in range(count)]
+
+
+def state_of(path: str) -> list[int]:
+    """Size and time of a file or folder, which has changed where they differ; empty for a URL."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return []
+    return [status.st_size, status.st_mtime_ns]
 
 
 # --- failures
@@ -96,6 +105,14 @@ def stop_if_disk_fails(path: Path, error: Exception) -> None:
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Writes a text file with one entry a line, completely or not at all."""
     atomic_write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def write_entries(path: Path, header: Sequence[str], entries: Sequence[str]) -> None:
+    """Writes entries of a list that was read, unchanged; warns on stderr where they may hold secrets."""
+    write_lines(path, [*header, *entries])
+    if any(map(secret_in, filter(is_url, entries))):
+        text = "has the URLs as they were, with what may be a signature or key; keep it to yourself"
+        print(f"warning: {path}: {text}", file=sys.stderr)
 
 
 def lines_of(

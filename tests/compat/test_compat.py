@@ -38,11 +38,12 @@ def lost_options(old, new):
     for names, kind in old.items():
         first, *others = names.split()
         for name in (first, *others):
+            taken = {*re.findall(r"[^ ,]+", kinds.get(name, "")), "required"}
+            if "many" in taken and "words" not in old:  # else it would swallow the words behind its value
+                taken.add("one")
             if name not in kinds:
                 yield f"{name} is gone"
-            elif not set(re.findall(r"[^ ,]+", kind)) <= set(re.findall(r"[^ ,]+", kinds[name])) | {
-                "required"
-            }:
+            elif not set(re.findall(r"[^ ,]+", kind)) <= taken:
                 yield f"{name}: {kinds[name]} in place of {kind}"
             elif first in kinds and first not in together[name]:
                 yield f"{name} no longer means {first}"

@@ -54,7 +54,7 @@ NOT_MEASURED = {
         "training": "0.1 4 95",
         "serving": "2 16",
     },
-    "setting of a measurement": {"benchmarks": "0.05 2 2.5 0.7071"},
+    "setting of a measurement": {"benchmarks": "0.05 2 2.5 4 6 0.7071"},
     "chance: 1 / number of classes": {
         "benchmarks": "12.5 16.7 25",
         "faq": "5",
@@ -159,7 +159,7 @@ def held() -> dict[str, list[str]]:
 
     threads = load("cpu")["networks"]["tsm_r50_8f"]
     one, two = (threads[number]["now"]["step"][0] for number in ("1", "2"))
-    scale = load("scale")
+    scale, copies = load("scale"), load("duplicates")
     quickstart = load("quickstart")["rows"]
     top1 = [100 * value for value in quickstart["TSM"]["values"]]
     minutes = span((sec / 60 for row in quickstart.values() for sec in row["wall_sec"]), ".0f")
@@ -180,8 +180,14 @@ def held() -> dict[str, list[str]]:
             *(f"{scale['clips_per_sec']['one']:.2f}", f"{one:.2f}"),
             *span(to_keep, ".0f"),
             *(*span((row["later_ms"] for row in frames), ".1f"), f"{half:.1f}"),
+            *(
+                f"{100 * copies['recall']:.1f}",
+                f"{100 * copies['precision']:.0f}",
+                f"{copies['read_ms']:.0f}",
+            ),
         ],
         "choose_network": [f"{load('networks')['rows']['tsm_small']['macs'] / 1e9:.2f}"],
+        "data_preparation": [f"{100 * copies[share]:.0f}" for share in ("recall", "precision")],
         "data_loading": [
             f"{row['gain']:.1f}" for row in load("clips_per_video")["several"] if row["number"] > 1
         ],

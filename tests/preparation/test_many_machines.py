@@ -45,6 +45,7 @@ TOOLS = {
     "pack": (pack, "--shard_size=2"),
     "extract": (extract, "--short_side=16"),
     "check": (check, "--backend=pyav"),
+    "duplicates": (check, "--duplicates"),
 }
 NUM_VIDEOS = 9
 
@@ -73,7 +74,11 @@ def cluster(tmp_path_factory):
 
 def words_of(name, source, output, *options):
     given = [f"--list={source / 'x.list'}", f"--data_prefix={source}", TOOLS[name][1]]
-    return [*given, f"--output={output / 'clean.list' if name == 'check' else output}", *options]
+    return [
+        *given,
+        f"--output={output / 'clean.list' if name in ('check', 'duplicates') else output}",
+        *options,
+    ]
 
 
 def run_tool(name, source, output, *options):

@@ -1,0 +1,260 @@
+"""Copies that `paddlevideo-fast data check --duplicates` finds among real and generated videos, and its time.
+
+The real videos are parts of 2 to 4 seconds of a few clips, which do not overlap: the same scenes and cameras,
+at other times. Of a shot in which next to nothing moves, one part is used: others show the same picture. The
+generated ones are clips of `data motion`, and textures that are panned, zoomed and mixed. Some have copies.
+
+Lists of more videos are simulated: the fingerprints of the real and generated ones with other bits, four
+shots a video of ten seconds, a title card that each twentieth begins with, and copies of one in a hundred.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+
+from benchmarks.measuring import memory_mib, write_video
+from paddlevideo_fast.cli import count
+from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.preparation.fingerprints import RATE, Fingerprint, Prints
+from paddlevideo_fast.preparation.lists import check
+from paddlevideo_fast.preparation.matching import matches
+from paddlevideo_fast.preparation.motion import CLASSES, render_clip
+
+_CLIPS = ("ucf_example.avi", "mma_demo.mp4", "mma_test.avi", "pancake.mkv", "nasa.mp4", "av1.mkv")
+_STILL = {"nasa.mp4": ((0, 130), (200, 325))}  # frames of shots in which next to nothing moves
+_NUM_COPIES = 60
+_FPS, _SIDE = 24, 128  # of generated videos
+_CRF = 20  # of originals
+_CARD_SEC, _VIDEO_SEC, _NUM_SHOTS = 3, 10, 4
+_WRONG_BITS = 0.06  # of simulated copies
+
+
+class _Clip(NamedTuple):
+    """A video: frames uint8 [T, H, W, 3], and frames a second."""
+
+    frames: np.ndarray
+    fps: float
+
+
+def _scaled(clip: _Clip) -> _Clip:
+    pictures = [
+        cv2.resize(frame, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA) for frame in clip.frames
+    ]
+    return clip._replace(frames=np.stack(pictures))
+
+
+def _with_logo(clip: _Clip) -> _Clip:
+    """In the upper right corner, a quarter of the width, 4 % of the picture."""
+    frames = clip.frames.copy()
+    height, width = frames.shape[1:3]
+    frames[:, height // 25 : height // 5, width * 7 // 10 : width * 95 // 100] = 255
+    for frame in frames:
+        corner = width * 72 // 100, height * 17 // 100
+        cv2.putText(frame, "TV", corner, cv2.FONT_HERSHEY_SIMPLEX, height / 240, (200, 0, 0), 2)
+    return clip._replace(frames=frames)
+
+
+# kind of copy → what it is made by, and its CRF
+COPIES: dict[str, tuple[Callable[[_Clip], _Clip], int]] = {
+    "CRF 23": (lambda clip: clip, 23),
+    "CRF 30": (lambda clip: clip, 30),
+    "CRF 37": (lambda clip: clip, 37),
+    "scaled": (_scaled, 28),
+    "trimmed": (lambda clip: clip._replace(frames=clip.frames[len(clip.frames) // 3 :]), 28),
+    "logo": (_with_logo, 28),
+    "mirrored": (lambda clip: clip._replace(frames=clip.frames[:, :, ::-1]), 28),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument("--clips", type=Path, required=True, help="folder of the real clips")
+    parser.add_argument("--videos", type=count(1), default=300, help="videos without copies (default 300)")
+    parser.add_argument("--seed", type=count(0), default=1, help="of parts and textures (default 1)")
+    parser.add_argument(
+        "--simulated", type=count(1), nargs="*", default=[1000, 10000, 100000], help="lengths of lists"
+    )
+
+
+def run(clips: Path, videos: int, seed: int, simulated: Sequence[int]) -> dict[str, Any]:
+    """Measures both.
+
+    Returns:
+        "videos", how many of them are "real"; "kinds": for each kind of copy, how many there are and were
+        "found" beside their original; "pairs": that were reported, and how many are "right"; "recall",
+        without the mirrored ones, and "precision"; "read_ms": time to read a video, and "compare_sec": to
+        compare all, of CPU time; "lists": for each simulated list its times, recall, wrong pairs and the most
+        memory that the process had.
+    """
+    with tempfile.TemporaryDirectory(prefix="duplicates-") as name:
+        folder = Path(name)
+        originals, copies = _write(folder, clips, videos, np.random.default_rng(seed))
+        result, prints = _found(folder, copies)
+    lists = [_simulated(prints, number) for number in simulated]
+    return {"videos": videos, "real": originals, **result, "lists": lists}
+
+
+# --- videos
+
+
+def _write(
+    folder: Path, clips: Path, num_videos: int, rng: np.random.Generator
+) -> tuple[int, dict[str, str]]:
+    """Writes the videos; returns the number of real ones, and name of each copy → name of its original.
+
+    All copies of a kind are of different videos; half of them are of real ones, as far as there are.
+    """
+    names, num_real = [], 0
+    for number, clip in enumerate(_originals(clips, num_videos, rng)):
+        name, is_real = f"{number:03d}.mp4", clip.frames.shape[1:3] != (_SIDE, _SIDE)
+        write_video(folder / name, clip.frames, rate=clip.fps, options=_x264(_CRF))
+        num_real += is_real
+        names.append(name)
+    copies = {}
+    kinds = [kind for _, kind in zip(range(_NUM_COPIES), list(COPIES) * _NUM_COPIES)]
+    real, generated = rng.permutation(num_real), num_real + rng.permutation(num_videos - num_real)
+    for number, kind in enumerate(kinds):
+        source = real[number // 2 % num_real] if number % 2 else generated[number // 2 % len(generated)]
+        with open_video(str(folder / names[source])) as reader:
+            clip = _Clip(np.stack(list(reader)), reader.avg_fps)
+        name = f"{number:03d} {kind}.mp4"
+        make, crf = COPIES[kind]
+        clip = make(clip)
+        write_video(folder / name, clip.frames, rate=clip.fps, options=_x264(crf))
+        copies[name] = names[source]
+    return num_real, copies
+
+
+def _x264(crf: int) -> dict[str, str]:
+    return {"crf": str(crf), "preset": "veryfast", "x264-params": "log-level=-1"}
+
+
+def _originals(clips: Path, num_videos: int, rng: np.random.Generator) -> Iterator[_Clip]:
+    num_real = 0
+    for name in _CLIPS:
+        with open_video(str(clips / name)) as reader:
+            frames, fps = np.stack(list(reader)), reader.avg_fps
+        first, is_used = 0, set()
+        while len(frames) - first >= 2 * fps:
+            stop = min(first + round(rng.uniform(2, 4) * fps), len(frames))
+            shot = next((one for one in _STILL.get(name, ()) if first < one[1] and stop > one[0]), None)
+            if shot is None or shot not in is_used:
+                is_used.add(shot)
+                num_real += 1
+                yield _Clip(frames[first:stop], fps)
+            first = stop
+    classes = list(CLASSES)
+    for number in range(num_videos - num_real):
+        length = round(rng.uniform(2, 4) * _FPS)
+        if number % 2:
+            yield _Clip(render_clip(classes[number // 2 % len(classes)], length, _SIDE, rng), _FPS)
+        else:
+            yield _Clip(_textures(length, rng), _FPS)
+
+
+def _textures(length: int, rng: np.random.Generator) -> np.ndarray:
+    """Two layers of noise, each panned, zoomed and turned: uint8 [T, SIDE, SIDE, 3]."""
+    layers = []
+    for cells in rng.integers(4, 24, 2):
+        grid = rng.uniform(0, 255, (cells, cells, 3)).astype(np.float32)
+        layer = cv2.resize(grid, (3 * _SIDE, 3 * _SIDE), interpolation=cv2.INTER_CUBIC)
+        layers.append((layer, rng.uniform(-1.5, 1.5, 2), rng.uniform(-0.3, 0.3), rng.uniform(-30, 30)))
+    frames = np.empty((length, _SIDE, _SIDE, 3), np.uint8)
+    for phase, frame in zip(np.linspace(-0.5, 0.5, length), frames):
+        pictures = []
+        for layer, pan, zoom, turn in layers:
+            middle = (1.5 * _SIDE, 1.5 * _SIDE)
+            matrix = cv2.getRotationMatrix2D(middle, turn * phase, 1 + zoom * phase)
+            matrix[:, 2] += pan * phase * _SIDE / 2 - _SIDE
+            pictures.append(cv2.warpAffine(layer, matrix, (_SIDE, _SIDE)))
+        frame[:] = np.clip(sum(pictures) / 2, 0, 255)
+    return frames
+
+
+# --- what the command finds
+
+
+def _found(folder: Path, copies: dict[str, str]) -> tuple[dict[str, Any], list[Prints]]:
+    """Runs the command on the videos in a folder; what `run` returns of it, and the fingerprints."""
+    output = folder / "pairs.jsonl"
+    began = time.process_time()
+    with contextlib.redirect_stdout(io.StringIO()):
+        check(["--duplicates", "--root", str(folder), "--output", str(output), "--workers=1"])
+    spent_sec = time.process_time() - began
+    pairs = [tuple(Path(video["path"]).name for video in one["videos"]) for one in _lines(output)]
+    fingerprints = _lines(output.with_suffix(".fingerprints.jsonl"))
+    found = (Fingerprint(*value).prints(None) for _, value in fingerprints)
+    prints = [one for one in found if one]
+    began = time.process_time()
+    matches(prints, lambda one, other: True)
+    compare_sec = time.process_time() - began
+
+    right = [pair for pair in pairs if len({copies.get(name, name) for name in pair}) == 1]
+    kinds: dict[str, dict[str, int]] = {kind: {"copies": 0, "found": 0} for kind in COPIES}
+    for name, source in copies.items():
+        row = kinds[Path(name).stem.partition(" ")[2]]
+        row["copies"] += 1
+        row["found"] += (name, source) in pairs or (source, name) in pairs
+    plain = [row for kind, row in kinds.items() if kind != "mirrored"]
+    return {
+        "kinds": kinds,
+        "pairs": len(pairs),
+        "right": len(right),
+        "recall": sum(row["found"] for row in plain) / sum(row["copies"] for row in plain),
+        "precision": len(right) / max(len(pairs), 1),
+        "read_ms": 1000 * (spent_sec - compare_sec) / len(prints),
+        "compare_sec": compare_sec,
+    }, prints
+
+
+def _lines(file: Path) -> list[Any]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+# --- simulated lists
+
+
+def _simulated(prints: Sequence[Prints], number: int) -> dict[str, Any]:
+    """Compares simulated videos; see above."""
+    rng = np.random.default_rng(number)
+    num_copies = max(number // 100, 1)
+    card = np.repeat(rng.integers(1, 2**64, 1, np.uint64), _CARD_SEC * RATE)
+    videos = [
+        _video(prints, card if place % 20 == 0 else card[:0], rng) for place in range(number - num_copies)
+    ]
+    sources = rng.choice(len(videos), num_copies, replace=False).tolist()
+    copies = {(one, number - num_copies + place) for place, one in enumerate(sources)}
+    videos += [Prints(*(_noisy(hashes, rng)[20:] for hashes in videos[one])) for one in sources]
+    began, cpu = time.perf_counter(), time.process_time()
+    found = set(matches(videos, lambda one, other: True))
+    return {
+        "videos": number,
+        "sec": time.perf_counter() - began,
+        "cpu_sec": time.process_time() - cpu,
+        "recall": len(found & copies) / num_copies,
+        "wrong": len(found - copies),
+        "memory_mib": memory_mib("VmHWM"),
+    }
+
+
+def _video(prints: Sequence[Prints], card: np.ndarray, rng: np.random.Generator) -> Prints:
+    looks, motions = [card], [np.zeros_like(card)]
+    for shot in rng.integers(len(prints), size=_NUM_SHOTS):
+        masks = rng.integers(1, 2**64, 2, np.uint64)
+        for hashes, mask, made in zip(prints[shot], masks, (looks, motions)):
+            made.append(np.where(hashes == 0, hashes, hashes ^ mask))
+    return Prints(*(np.concatenate(made)[: _VIDEO_SEC * RATE] for made in (looks, motions)))
+
+
+def _noisy(hashes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    bits = np.packbits(rng.random((len(hashes), 64)) < _WRONG_BITS, axis=1).view(np.uint64)[:, 0]
+    return np.where(hashes == 0, hashes, hashes ^ bits)
