@@ -34,6 +34,7 @@ RATE = 8  # pictures a second
 
 _VERSION = 1  # raised when the same video gives another fingerprint
 _SIDE = 32  # pixels of the scaled picture
+_SCALE = 4096  # of DCT coefficients, in each direction
 _LAG = 4  # pictures between a picture and both ends of its motion
 _MIN_CONTRAST = 6.0  # standard deviation in grey levels; a picture below is black or flat
 _MIN_MOTION = 1.5  # grey levels; a smaller difference may be noise of the encoder
@@ -43,10 +44,13 @@ _PRINT = np.dtype([("frame", "<u4"), ("look", "<u8"), ("motion", "<u8")])
 
 
 def _dct(size: int, count: int) -> np.ndarray:
-    """The first rows of the orthonormal DCT-II: float32 [count, size]."""
+    """The first rows of the orthonormal DCT-II times 4096: whole numbers as float64 [count, size].
+
+    Sums of their products with pictures are exact, so no machine rounds a sign differently.
+    """
     rows = np.cos(np.pi * np.arange(count)[:, None] * (2 * np.arange(size) + 1) / (2 * size))
     rows[0] /= math.sqrt(2)
-    return (rows * math.sqrt(2 / size)).astype(np.float32)
+    return np.rint(rows * math.sqrt(2 / size) * _SCALE)
 
 
 _OF_PICTURE, _OF_QUADRANT = _dct(_SIDE, 8), _dct(_SIDE // 2, 4)
@@ -169,12 +173,12 @@ def _prints(reader: VideoReader) -> np.ndarray:
     num_prints = int(times[-1] * RATE + 1e-6) + 1
     on_display = np.searchsorted(times, np.arange(num_prints) / RATE + 1e-4, side="right") - 1
     frames, slots = np.unique(on_display, return_inverse=True)
-    coefficients = np.zeros((len(frames), 64), np.float32)
+    coefficients = np.zeros((len(frames), 64))
     looks = np.zeros(len(frames), np.uint64)
     for frame, picture in reader.frames(frames.tolist()):
         slot = int(np.searchsorted(frames, frame))
         small = cv2.resize(picture, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
-        grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32)
+        grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float64)
         coefficients[slot] = (_OF_PICTURE @ grey @ _OF_PICTURE.T).ravel()
         looks[slot] = _look(grey)
     coefficients[:, 0] = 0  # brightness
@@ -185,7 +189,7 @@ def _prints(reader: VideoReader) -> np.ndarray:
 
 
 def _look(grey: np.ndarray) -> np.uint64:
-    """The hash of a picture, float32 [32, 32]: 16 bits a quadrant. 0: it is black or flat."""
+    """The hash of a picture, float64 [32, 32]: 16 bits a quadrant. 0: it is black or flat."""
     if grey.std() < _MIN_CONTRAST:
         return np.uint64(0)
     half = _SIDE // 2
@@ -197,9 +201,9 @@ def _look(grey: np.ndarray) -> np.uint64:
 
 
 def _motions(coefficients: np.ndarray) -> np.ndarray:
-    """The hashes, uint64 [N], of the differences of pictures with DCT coefficients float32 [N, 64]."""
+    """The hashes, uint64 [N], of the differences of pictures with DCT coefficients float64 [N, 64]."""
     places, last = np.arange(len(coefficients)), len(coefficients) - 1
     later, earlier = np.minimum(places + _LAG, last), np.maximum(places - _LAG, 0)
     change = coefficients[later] - coefficients[earlier]
-    is_moving = np.sqrt((change**2).sum(1)) / _SIDE >= _MIN_MOTION
+    is_moving = np.sqrt((change**2).sum(1)) / (_SIDE * _SCALE**2) >= _MIN_MOTION
     return np.where(is_moving, _packed(change > 0), np.uint64(0))
