@@ -183,6 +183,17 @@ def _prediction() -> Rows:
     ]
 
 
+def _wrong_labels() -> Rows:
+    found = load("wrong_labels")
+    return [
+        [
+            *(f"{found[name]:,}" for name in ("videos", "wrong", "suggested")),
+            f"{found['wrong_in_tenth']} / {found['first_tenth']}",
+            f"{found['found']} / {found['wrong']}",
+        ]
+    ]
+
+
 def _serving() -> Rows:
     return [
         ["", f"{part['answers_per_sec']:.0f}", ", ".join(f"{sec:.2f} s" for sec in part["sec"])]
@@ -433,6 +444,7 @@ TABLES: Mapping[str, Callable[[], Rows]] = {
     "int8_trained": _int8_trained,
     "prediction": _prediction,
     "serving": _serving,
+    "wrong_labels": _wrong_labels,
     "processes": _processes,
     "paddlevideo": partial(_each, "paddlevideo", "", "{clip}", "{cpu_ratio:.1f}×", "{wall_ratio:.1f}×"),
     "decoders": _decoders,
