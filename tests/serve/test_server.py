@@ -89,7 +89,7 @@ def refusals():
     yield "predict", b"", "", 400, "holds no video"
     yield "predict", b"no video", "", 422, "the video cannot be decoded: not a video"
     yield "predict", bytes(3 << 20), "", 413, "larger than the 2 MiB"
-    yield "predict", gzip.compress(bytes(1 << 20)), "", 422, "cannot be decoded"
+    yield "predict", gzip.compress(bytes(1 << 20), mtime=0), "", 422, "cannot be decoded"
     yield "predict?top_k=0", b"x", "", 400, "top_k"
     yield "predict?window_sec=-1", b"x", "", 400, "window_sec"
     yield "predict?window_sec=inf", b"x", "", 400, "window_sec"
