@@ -227,10 +227,10 @@ class Page:
         confusion_png: the confusion matrix.
         classes: rows of `class_rows`.
         hardest: rows of `hardest_rows`, of videos that are predicted wrongly.
-        sections: further parts, before the clips.
         examples: clips.
         pictures: title → uint8 [H, W, 3], what the network shows of itself.
         config: YAML.
+        sections: further parts, which come before the clips.
     """
 
     title: str
@@ -240,10 +240,10 @@ class Page:
     confusion_png: bytes | None = None
     classes: Sequence[Mapping[str, Any]] = ()
     hardest: Sequence[Mapping[str, Any]] = ()
-    sections: Sequence[Section] = ()
     examples: Sequence[Example] = ()
     pictures: Mapping[str, np.ndarray] = field(default_factory=dict)
     config: str = ""
+    sections: Sequence[Section] = ()
 
 
 def render(page: Page) -> str:
