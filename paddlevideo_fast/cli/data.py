@@ -1,14 +1,20 @@
 """`paddlevideo-fast data`: its tools, some of which data/*.py start as well."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from paddlevideo_fast.cli.command import quiet_import
 from paddlevideo_fast.cli.commands import Command, GroupParser
 from paddlevideo_fast.errors import PaddleVideoFastError
 
 
 class Tool(Command):
     """A data tool; its parser is the function `NAME_parser` beside the function `NAME`."""
+
+    def load(self, function: str) -> Callable[..., Any]:
+        with quiet_import():  # those of `report` and `serve` import Paddle
+            return super().load(function)
 
     def run(self, words: Sequence[str] | None) -> int | None:
         try:
