@@ -177,7 +177,6 @@ def _int8_trained() -> Rows:
 def _prediction() -> Rows:
     return [
         [name if number == 0 else "", "", f"{row['files_per_sec']:.1f}", f"{row['ratio']:.2f}×"]
-        + ["–".join(f"{each:.2f}" for each in row["spread"])]
         for name, sides in load("prediction")["networks"].items()
         for number, row in enumerate(sides.values())
     ]
