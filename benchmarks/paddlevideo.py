@@ -34,9 +34,8 @@ _SAMPLE = {"labels": 0, **dict.fromkeys(("temporal_sample_index", "spatial_sampl
 _SAMPLE |= dict.fromkeys(("temporal_num_clips", "spatial_num_clips"), 1)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("clips", type=Path, nargs="+", help="video files")
+def add_checkout_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that names a checkout of PaddleVideo."""
     parser.add_argument(
         "--paddlevideo",
         type=Path,
@@ -44,6 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="a checkout of https://github.com/PaddlePaddle/PaddleVideo; it needs decord",
     )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument("clips", type=Path, nargs="+", help="video files")
+    add_checkout_argument(parser)
     parser.add_argument("--rounds", type=count(1), default=15, help="clips of each file (default 15)")
 
 

@@ -12,7 +12,7 @@ import paddle
 from paddle import inference
 
 from benchmarks.measuring import quartiles, ratios, time_in_turn, write_clips
-from benchmarks.paddlevideo import paddlevideo_pipelines
+from benchmarks.paddlevideo import add_checkout_argument, paddlevideo_pipelines
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.export import ExportedFiles, ExportOptions, export_model
@@ -30,13 +30,7 @@ _OURS = "ours, reading ahead"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds this benchmark's options."""
-    parser.add_argument(
-        "--paddlevideo",
-        type=Path,
-        required=True,
-        metavar="FOLDER",
-        help="a checkout of https://github.com/PaddlePaddle/PaddleVideo; it needs decord",
-    )
+    add_checkout_argument(parser)
     parser.add_argument("--files", type=count(1), default=200, help="files of the folder (default 200)")
     parser.add_argument("--rounds", type=count(1), default=3, help="passes of each side (default 3)")
 

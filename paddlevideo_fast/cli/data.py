@@ -13,7 +13,7 @@ class Tool(Command):
     """A data tool; its parser is the function `NAME_parser` beside the function `NAME`."""
 
     def load(self, function: str) -> Callable[..., Any]:
-        with quiet_import():  # those of `report` and `serve` import Paddle
+        with quiet_import():  # tools of `report` and `serve` import Paddle
             return super().load(function)
 
     def run(self, words: Sequence[str] | None) -> int | None:

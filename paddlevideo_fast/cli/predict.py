@@ -197,7 +197,7 @@ def picture_folders(args: argparse.Namespace) -> Iterator[dict[str, Path]]:
     What is for a URL is uploaded at the end.
 
     Yields:
-        Those of "annotated", "timeline" and "explain" that are asked for.
+        From "annotated", "timeline" and "explain", where the flag is given, to the folder or file.
     """
     found: dict[str, Path] = {}
     with contextlib.ExitStack() as stack:

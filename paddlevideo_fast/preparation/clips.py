@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from paddlevideo_fast.decode import VIDEO_EXTENSIONS
+from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader, open_frames, open_video
 from paddlevideo_fast.io.files import as_path, walk
 from paddlevideo_fast.preparation.run import ToolError
 
@@ -22,6 +22,21 @@ class Clip(NamedTuple):
         """Its name without the ending of a video, which folders of frames may have as well."""
         is_video = self.path.suffix.lower() in VIDEO_EXTENSIONS
         return self.path.stem if is_video else self.path.name
+
+
+def open_clip(path: str, num_frames: int | None, suffix: str | None, backend: str = "auto") -> VideoReader:
+    """A reader of an entry of a list.
+
+    Args:
+        path: of the video file, or of the folder of frames.
+        num_frames: frames in the folder; None: it is a video.
+        suffix: format of the names of the folder's images.
+        backend: that opens a video.
+
+    Raises:
+        VideoDecodeError: it cannot be opened.
+    """
+    return open_video(path, backend) if num_frames is None else open_frames(path, suffix or "", num_frames)
 
 
 def find_clips(

@@ -1,17 +1,16 @@
 """What can be said of a video from its index and a few of its frames: for `paddlevideo-fast data report`."""
 
 import base64
-import hashlib
-import json
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 
-from paddlevideo_fast.decode import Span, VideoReader, open_frames, open_video
+from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.preparation.clips import open_clip
+from paddlevideo_fast.preparation.run import digest_of, spread, state_of
 
 NUM_FRAMES = 8  # that are looked at
 _SIDE_PX = 64  # they are compared at this size
@@ -79,7 +78,7 @@ class Video(NamedTuple):
     @property
     def name(self) -> str:
         """See `work.Task`."""
-        return hashlib.blake2b(json.dumps(self).encode(), digest_size=16).hexdigest()
+        return digest_of(self)
 
     @property
     def sources(self) -> Sequence[str]:
@@ -88,13 +87,9 @@ class Video(NamedTuple):
 
     def do(self) -> Facts:
         """Looks at the video."""
-        state = self._state()
+        state = state_of(self.path)
         try:
-            if self.num_frames is None:
-                reader = open_video(self.path)
-            else:
-                reader = open_frames(self.path, self.suffix, self.num_frames)
-            with reader:
+            with open_clip(self.path, self.num_frames, self.suffix) as reader:
                 found = _facts_of(reader if self.span is None else reader.part(self.span), self.with_sheet)
                 num_bytes = state[0] if self.num_frames is None and state else 0
                 return found._replace(num_bytes=num_bytes, state=state)
@@ -104,19 +99,11 @@ class Video(NamedTuple):
     def restored(self, value: Any) -> Facts | None:
         """See `work.Task`; None where the file has changed."""
         found = Facts(*value)
-        return found if list(found.state) == self._state() else None
-
-    def _state(self) -> list[int]:
-        try:
-            status = os.stat(self.path)
-        except OSError:
-            return []
-        return [status.st_size, status.st_mtime_ns]
+        return found if list(found.state) == state_of(self.path) else None
 
 
 def _facts_of(video: VideoReader, with_sheet: bool) -> Facts:
-    count = min(NUM_FRAMES, video.num_frames)
-    indices = [(2 * number + 1) * video.num_frames // (2 * count) for number in range(count)]
+    indices = spread(range(video.num_frames), NUM_FRAMES)
     clip = video.read(indices)
     small = [cv2.resize(frame, (_SIDE_PX, _SIDE_PX), interpolation=cv2.INTER_AREA) for frame in clip]
     grey = np.stack([cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in small]).astype(np.float32)
@@ -131,7 +118,7 @@ def _facts_of(video: VideoReader, with_sheet: bool) -> Facts:
         keyframe_gap=round(video.keyframe_gap, 2),
         num_decoded=video.num_decoded(indices),
         black=float(is_black.mean()),
-        still=float(is_still.mean()) if count > 1 else 0.0,
+        still=float(is_still.mean()) if len(indices) > 1 else 0.0,
         sheet=_sheet(clip) if with_sheet else "",
     )
 

@@ -17,8 +17,6 @@ Reference:
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -26,9 +24,10 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from paddlevideo_fast.decode import Span, VideoReader, open_frames, open_video
+from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.preparation.run import state_of
+from paddlevideo_fast.preparation.clips import open_clip
+from paddlevideo_fast.preparation.run import digest_of, state_of
 
 RATE = 8  # pictures a second
 
@@ -130,8 +129,7 @@ class Video(NamedTuple):
     @property
     def name(self) -> str:
         """See `work.Task`; it is without what a URL may hold."""
-        key = json.dumps([_VERSION, *self])
-        return hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+        return digest_of([_VERSION, *self])
 
     @property
     def sources(self) -> Sequence[str]:
@@ -142,11 +140,7 @@ class Video(NamedTuple):
         """Reads the video."""
         state = state_of(self.path)
         try:
-            if self.num_frames is None:
-                reader = open_video(self.path, self.backend)
-            else:
-                reader = open_frames(self.path, self.suffix, self.num_frames)
-            with reader:
+            with open_clip(self.path, self.num_frames, self.suffix, self.backend) as reader:
                 data = base64.b64encode(_prints(reader).tobytes()).decode("ascii")
                 return Fingerprint(None, state, (reader.width, reader.height), data)
         except VideoDecodeError as error:

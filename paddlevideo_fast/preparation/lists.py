@@ -3,8 +3,6 @@
 import argparse
 import contextlib
 import csv
-import hashlib
-import json
 import random
 import sys
 from collections.abc import Iterable, Sequence
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from paddlevideo_fast.command_line import CommandParser
-from paddlevideo_fast.decode import Span, VideoReader, open_frames, open_video
+from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError
 from paddlevideo_fast.io.files import as_path, read_names
@@ -27,7 +25,7 @@ from paddlevideo_fast.loader.annotations import (
 )
 from paddlevideo_fast.loader.tables import Row, is_table, list_rows
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.preparation.clips import Clip, find_clips
+from paddlevideo_fast.preparation.clips import Clip, find_clips, open_clip
 from paddlevideo_fast.preparation.duplicates import Listed, report_duplicates
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import add_work, share, tool_parser
@@ -37,6 +35,7 @@ from paddlevideo_fast.preparation.run import (
     ToolError,
     class_names,
     crc32_of,
+    digest_of,
     lines_of,
     report_failures,
     state_of,
@@ -171,7 +170,7 @@ class _File(NamedTuple):
     @property
     def name(self) -> str:
         """See `work.Task`; it is without what a URL may hold."""
-        return hashlib.blake2b(json.dumps(self).encode(), digest_size=16).hexdigest()
+        return digest_of(self)
 
     @property
     def sources(self) -> Sequence[str]:
@@ -182,11 +181,7 @@ class _File(NamedTuple):
         """Decodes the file."""
         state = state_of(self.path)
         try:
-            if self.num_frames is None:
-                reader = open_video(self.path, self.backend)
-            else:
-                reader = open_frames(self.path, self.suffix, self.num_frames)
-            with reader:
+            with open_clip(self.path, self.num_frames, self.suffix, self.backend) as reader:
                 reader.verify()
                 return _Checked([_fault_of(reader, span) for span in self.spans], state)
         except VideoDecodeError as error:

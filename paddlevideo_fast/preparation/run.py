@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import sys
@@ -45,6 +46,11 @@ def spread(items: Sequence[Argument], count: int) -> list[Argument]:
     """Some items, evenly spaced over all of them; all where there are no more than `count`."""
     count = min(count, len(items))
     return [items[(2 * place + 1) * len(items) // (2 * count)] for place in range(count)]
+
+
+def digest_of(values: Sequence[Any]) -> str:
+    """A name for a task with these arguments, JSON values, which does not show them."""
+    return hashlib.blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()
 
 
 def state_of(path: str) -> list[int]:

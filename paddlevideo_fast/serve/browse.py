@@ -12,15 +12,16 @@ import cv2
 import numpy as np
 
 from paddlevideo_fast.command_line import CommandParser, count
-from paddlevideo_fast.decode import VideoReader, open_frames, open_video
+from paddlevideo_fast.decode import VideoReader
 from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.tables import list_rows
+from paddlevideo_fast.preparation.clips import open_clip
 from paddlevideo_fast.preparation.flags import share, tool_parser
 from paddlevideo_fast.preparation.lists import read_records
-from paddlevideo_fast.preparation.run import class_names, json_lines
+from paddlevideo_fast.preparation.run import class_names, json_lines, spread
 from paddlevideo_fast.report.dataset import CONTRADICTED, FINDINGS
 from paddlevideo_fast.serve.edits import ConflictError, EditedList, State
 
@@ -125,7 +126,7 @@ class Clips:
             VideoDecodeError: the video does not decode.
         """
         record = self.records[place]
-        with self._open(record) as video:
+        with open_clip(record.path, record.num_frames, record.frames_suffix) as video:
             part = video if record.span is None else video.part(record.span)
             indices = self._indices(part)
             frames = [_scaled(frame) for frame in part.read(indices)]
@@ -136,17 +137,11 @@ class Clips:
 
     def _indices(self, video: VideoReader) -> list[int]:
         if self._sampler is None:
-            number = min(_NUM_FRAMES, video.num_frames)
-            return [(2 * at + 1) * video.num_frames // (2 * number) for at in range(number)]
+            return spread(range(video.num_frames), _NUM_FRAMES)
         from paddlevideo_fast.loader.request import ClipRequest, Middle
 
         found = self._sampler.sample(video.num_frames, video.avg_fps, ClipRequest(0, 0), Middle())
         return [int(index) for index in np.ravel(found)]
-
-    def _open(self, record: VideoRecord) -> VideoReader:
-        if record.num_frames is None:
-            return open_video(record.path)
-        return open_frames(record.path, record.frames_suffix or "", record.num_frames)
 
 
 def _scaled(frame: np.ndarray) -> np.ndarray:

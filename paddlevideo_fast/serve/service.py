@@ -91,6 +91,7 @@ class Service:
         )
         predictor.program = self._program
         recipe = predictor.recipe
+        self._clip_shape = [*clip_shape(recipe), 3]
         self._readers = Readers(
             ReadingSettings(recipe.views, recipe.settings.imports, options.limits), options.num_readers
         )
@@ -107,7 +108,7 @@ class Service:
             "model_name": settings.model_name,
             "num_classes": settings.num_classes,
             "class_names": list(self._predictor.class_names or []),
-            "clip_shape": [*clip_shape(self._predictor.recipe), 3],
+            "clip_shape": self._clip_shape,
             "max_mb": options.max_mb,
             "max_sec": options.limits.max_sec,
             "allow_urls": options.allow_urls,
@@ -141,9 +142,8 @@ class Service:
         Raises:
             RequestError: the network takes clips of another shape, or there is no time left.
         """
-        expected = self.description()["clip_shape"]
-        if list(clips.shape[1:]) != expected:
-            raise RequestError(422, f"shape: expected [{', '.join(map(str, expected))}], T, H, W, 3")
+        if list(clips.shape[1:]) != self._clip_shape:
+            raise RequestError(422, f"shape: expected {self._clip_shape}, T, H, W, 3")
         try:
             (found,) = self._predictions(iter([clips]), job)
         except SlowError as error:
