@@ -312,11 +312,12 @@ class TensorBoard(_Library):
             for value in event.summary.value:
                 kind = value.tag.partition("/")[0]
                 last[kind] = max(event.step, last.get(kind, -1))
-        # each start has a file, as the last record of one that was killed may be cut short
-        host = socket.gethostname()
-        self._path = (
-            folder / f"events.out.tfevents.{int(time.time()):010d}.{host}.{os.getpid()}.{len(earlier)}"
-        )
+        # Each start has a file, as the last record of one that was killed may be cut short. TensorBoard reads
+        # the files in the order of their names, and a clock may stand still or go back between two starts.
+        seconds = [part for path in earlier if (part := path.name.split(".")[3]).isdecimal()]
+        second = max(int(time.time()), *(int(part) + 1 for part in seconds), 0)
+        name = f"events.out.tfevents.{second:010d}.{socket.gethostname()}.{os.getpid()}.{len(earlier)}"
+        self._path = folder / name
         self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
         if not last:
             self._add_settings()

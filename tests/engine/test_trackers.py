@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import types
 from pathlib import Path
 from unittest import mock
@@ -81,6 +82,20 @@ def test_a_tracker_takes_what_it_lost_and_nothing_twice(tmp_path, cut):
     (found,) = tracked.runs_of("tensorboard", tmp_path, "")
     assert found.steps == {"train/loss": [1, 2, 3, 4, 5, 6], "train/epoch": [1, 2, 3, 4, 5, 6]}
     assert "depth: 50" in found.settings
+
+
+@pytest.mark.parametrize("seconds", [-3600, 0], ids=["clock_went_back", "same_second"])
+def test_tensorboard_reads_a_resumed_run_in_order(tmp_path, monkeypatch, seconds):
+    pytest.importorskip("tensorboard", reason="needs tensorboard: make test-trackers")
+    now = time.time()
+    for steps, clock, pid in (range(1, 3), now, 9999), (range(1, 5), now + seconds, 10000):
+        monkeypatch.setattr("time.time", lambda clock=clock: clock)
+        monkeypatch.setattr("os.getpid", lambda pid=pid: pid)  # as text, 10000 is before 9999
+        tracker = TRACKERS.get("tensorboard")(records(tmp_path, steps=steps))
+        tracker.open(len(steps), 0)
+        tracker.close()
+    (found,) = tracked.runs_of("tensorboard", tmp_path, "")
+    assert found.steps["train/loss"] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
