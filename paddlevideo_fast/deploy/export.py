@@ -505,6 +505,23 @@ def write_onnx(model_file: Path, target: Path, opset_version: int) -> None:
             f"{target.name}: paddle2onnx {version} cannot write it with opset_version {opset_version}: "
             f"{_reason(done.stdout)}; nothing was written"
         )
+    if model_file.suffix == ".json":
+        _mend_slopes(model_file, target)
+
+
+def _mend_slopes(model_file: Path, target: Path) -> None:
+    """Gives leaky ReLUs of an .onnx program the slopes of Paddle's; paddle2onnx 2.1 writes others."""
+    operators = json.loads(model_file.read_text("utf-8"))["program"]["regions"][0]["blocks"][0]["ops"]
+    leaky = [operator["A"] for operator in operators if operator["#"] == "1.leaky_relu"]
+    if not leaky:
+        return
+    import onnx
+
+    program = onnx.load(str(target))
+    for node, attributes in zip((node for node in program.graph.node if node.op_type == "LeakyRelu"), leaky):
+        slope = next(each["AT"]["D"] for each in attributes if each["N"] == "negative_slope")
+        node.attribute[0].CopyFrom(onnx.helper.make_attribute("alpha", slope))
+    onnx.save(program, str(target))
 
 
 def _to_16_bits(path: Path) -> None:

@@ -25,7 +25,18 @@ _ERRORS = 3  # in onnxruntime's log
 _NUM_JUDGING = 4  # clips that show how much a layer loses
 _LAYERS = ("Conv", "Gemm", "MatMul")
 # What stands between the layers of a convolutional network, and stays in int8 there.
-_BETWEEN = ("Add", "AveragePool", "Concat", "GlobalAveragePool", "MaxPool", "Pad", "Relu", "Slice", "Split")
+_BETWEEN = (
+    "Add",
+    "AveragePool",
+    "Concat",
+    "GlobalAveragePool",
+    "LeakyRelu",
+    "MaxPool",
+    "Pad",
+    "Relu",
+    "Slice",
+    "Split",
+)
 _SWISH = ("Sigmoid", "Mul")
 _SHAPES = ("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 

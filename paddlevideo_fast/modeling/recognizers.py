@@ -17,6 +17,7 @@ from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.freezing import Freezable
 from paddlevideo_fast.modeling.heads import STRIDE, BaseHead, mean_logits
+from paddlevideo_fast.modeling.layers import frames_of
 from paddlevideo_fast.modeling.preprocess import Layout, MixedLabels
 from paddlevideo_fast.modeling.stages import Stage, stages_of
 from paddlevideo_fast.modeling.weights import ClassNames, WeightReport, load_weights
@@ -211,7 +212,7 @@ class Recognizer2D(Recognizer):
                     "give it the num_seg of PIPELINE's sample"
                 ]
             )
-        return self.backbone(clips.flatten(0, 1)), num_frames
+        return self.backbone(frames_of(clips)), num_frames
 
 
 @RECOGNIZERS.register()

@@ -134,7 +134,7 @@ def test_lists_that_cannot_calibrate_are_told(made, run, trained, motion_videos,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["videomae", "slowfast", "x3d", "pptsm"])
+@pytest.mark.parametrize("network", ["videomae", "slowfast", "x3d", "pptsm", "distillation"])
 def test_other_kinds_of_networks(trained, motion_videos, tmp_path, network):
     """Only what the weights are multiplied with is in int8 in a transformer."""
     cfg = trained(network).cfg
@@ -149,6 +149,15 @@ def test_other_kinds_of_networks(trained, motion_videos, tmp_path, network):
     # with networks as small as these, int8 is faster on some machines only
     assert settings["cpu_runtime"] in ("onnxruntime", OTHERWISE.get(network, "paddle"))
     assert files.onnx.stat().st_size < files.params.stat().st_size
+    if network in ("pptsm", "distillation"):  # 2D: every convolution has the channels last
+        session = pytest.importorskip("onnxruntime")
+        how = session.SessionOptions()
+        how.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+        session.InferenceSession(str(files.onnx), how, providers=["CPUExecutionProvider"])
+        nodes = pytest.importorskip("onnx").load(how.optimized_model_filepath).graph.node
+        convolutions = [node for node in nodes if node.op_type.endswith("Conv")]
+        assert {(node.op_type, node.domain) for node in convolutions} == {("QLinearConv", "com.microsoft")}
+        assert not {"Sum", "Max"}.intersection(node.op_type for node in nodes)
 
 
 @pytest.mark.parametrize("usual", ["onnxruntime", "paddle", "onednn"])

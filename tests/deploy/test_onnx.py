@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import paddle
+import paddle.nn.functional as F
 import pytest
 from paddle.static import InputSpec
 
@@ -81,6 +82,22 @@ def test_logits_of_mean_probabilities_are_finite_in_programs(activation, tmp_pat
     (found,) = session.run(None, {session.get_inputs()[0].name: logits})
     expected = mean_logits(paddle.to_tensor(logits), "probabilities", activation).numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@needs_onnx
+@pytest.mark.smoke
+def test_leaky_relus_keep_their_slopes(tmp_path):
+    class TwoSlopes(paddle.nn.Layer):
+        def forward(self, x):
+            return F.leaky_relu(F.leaky_relu(x, 0.25) - 1.0, 0.01)
+
+    x = np.linspace(-8, 8, 12, dtype="float32").reshape(3, 4)
+    network = paddle.jit.to_static(TwoSlopes(), input_spec=[InputSpec([None, 4])], full_graph=True)
+    paddle.jit.save(network, str(tmp_path / "leaky"))
+    write_onnx(tmp_path / f"leaky{PADDLE_SUFFIXES[0]}", tmp_path / "leaky.onnx", OPSET_VERSION)
+    session = pytest.importorskip("onnxruntime").InferenceSession(str(tmp_path / "leaky.onnx"))
+    (found,) = session.run(None, {session.get_inputs()[0].name: x})
+    np.testing.assert_allclose(found, TwoSlopes()(paddle.to_tensor(x)).numpy(), rtol=1e-6)
 
 
 @pytest.mark.slow

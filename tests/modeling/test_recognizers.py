@@ -9,6 +9,7 @@ import pytest
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import Preprocess, build_model, take_network_layout
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
+from paddlevideo_fast.modeling.layers import operators_for
 from paddlevideo_fast.modeling.recognizers import Recognizer2D
 from tests.modeling.conftest import model_section
 from tests.modeling.networks import normal
@@ -165,6 +166,23 @@ def test_networks_train_and_average_views(wanted):
     two_views = clips(2, 8)
     apart = [model(two_views[:, start : start + 4]).numpy() for start in (0, 4)]
     np.testing.assert_allclose(model(two_views).numpy(), np.mean(apart, axis=0), rtol=1e-4, atol=1e-6)
+
+
+def test_branches_are_one_convolution_in_a_program():
+    paddle.seed(0)
+    model = build_model(light_section(LIGHT[2]))
+    for _ in range(3):
+        model(clips(2, 4))  # moves the statistics of the batch norms
+    model.eval()
+    expected = model(clips(2, 4)).numpy()
+    branches = [layer for name, layer in model.named_sublayers() if "dw_conv_list" in name]
+    called = []
+    hooks = [layer.register_forward_post_hook(lambda *_: called.append(1)) for layer in branches]
+    with operators_for("inference"):
+        found = model(clips(2, 4)).numpy()
+    assert hooks
+    assert not called
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
 def test_the_attention_over_frames_learns_faster():

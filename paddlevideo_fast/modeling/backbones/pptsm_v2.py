@@ -7,7 +7,7 @@ import paddle.nn.functional as F
 from paddle import nn
 
 from paddlevideo_fast.modeling.backbones.mobilenet import WideClassifier
-from paddlevideo_fast.modeling.layers import ConvBNPlain, SqueezeExcitation, temporal_shift
+from paddlevideo_fast.modeling.layers import ConvBNPlain, SqueezeExcitation, is_traced, temporal_shift
 from paddlevideo_fast.registry import BACKBONES
 
 
@@ -41,7 +41,8 @@ class DepthwiseSeparable(nn.Layer):
 
     References:
         PP-LCNetV2, PaddleClas: https://github.com/PaddlePaddle/PaddleClas.
-        Ding et al., "RepVGG: Making VGG-style ConvNets Great Again", arXiv 2101.03697, for the branches.
+        Ding et al., "RepVGG: Making VGG-style ConvNets Great Again", arXiv 2101.03697, for the branches;
+        section 3.3 for the one convolution that a program has in their place.
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int, style: _StageStyle) -> None:
@@ -66,10 +67,22 @@ class DepthwiseSeparable(nn.Layer):
         else:
             self.pw_conv = ConvBNPlain(in_channels, out_channels, 1, act="relu")
 
+    def _merged(self, x: paddle.Tensor) -> paddle.Tensor:
+        """The sum of the branches as one convolution; smaller kernels get zeros around them."""
+        size, stride = self.dw_conv_list[0].conv.weight.shape[-1], self.dw_conv_list[0].conv._stride
+        weights, biases = zip(*(branch.as_convolution() for branch in self.dw_conv_list))
+        padded = [F.pad(weight, [(size - weight.shape[-1]) // 2] * 4) for weight in weights]
+        return F.conv2d(
+            x, paddle.add_n(padded), paddle.add_n(list(biases)), stride, size // 2, groups=x.shape[1]
+        )
+
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """[N*T, C, H, W] to the same with `out_channels` and the stride."""
         if self._has_branches:
-            y = F.relu(paddle.add_n([branch(x) for branch in self.dw_conv_list]))
+            each = (
+                self._merged(x) if is_traced() else paddle.add_n([branch(x) for branch in self.dw_conv_list])
+            )
+            y = F.relu(each)
         else:
             y = self.dw_conv(x)
         if self.se is not None:

@@ -36,6 +36,8 @@ from paddlevideo_fast.modeling.layers.cpu import Conv3D, LayerNorm, Linear, gelu
 from paddlevideo_fast.modeling.layers.operators import (
     activation,
     constant,
+    frames_of,
+    is_traced,
     operators_for,
     temporal_shift,
 )

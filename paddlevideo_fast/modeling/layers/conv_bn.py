@@ -76,6 +76,16 @@ class ConvBN(nn.Layer):
         x = getattr(self, self.norm_name)(getattr(self, self.conv_name)(x))
         return self._act(x) if self._act is not None else x
 
+    def as_convolution(self) -> tuple[paddle.Tensor, paddle.Tensor]:
+        """The convolution and its batch norm, in evaluation, as one convolution with bias.
+
+        Returns:
+            Weight [C_out, C_in / groups, k, k] and bias [C_out].
+        """
+        weight, norm = getattr(self, self.conv_name).weight, getattr(self, self.norm_name)
+        scale = norm.weight * paddle.rsqrt(norm._variance + norm._epsilon)
+        return weight * scale.reshape([-1, 1, 1, 1]), norm.bias - norm._mean * scale
+
 
 class ConvBNPlain(ConvBN):
     """`ConvBN` with PaddleClas' names since 2.1, `conv` and `bn`."""

@@ -36,6 +36,11 @@ def operators_for(runtime: Literal["onnx", "inference"]) -> Iterator[None]:
         _RUNTIME.reset(token)
 
 
+def is_traced() -> bool:
+    """Whether a program is traced: its network is in evaluation, and its weights stay as they are."""
+    return bool(_RUNTIME.get())
+
+
 def constant(tensor_of: Callable[..., paddle.Tensor], *arguments: Hashable) -> paddle.Tensor:
     """The tensor that a pure function computes of some arguments, on the current device.
 
@@ -56,16 +61,26 @@ def _kept(
 
 
 def activation(name: str) -> Callable[[paddle.Tensor], paddle.Tensor]:
-    """The function of `paddle.nn.functional` with this name. A portable program computes the same bits."""
+    """The function of `paddle.nn.functional` with this name."""
     return _leaky_relu if name == "leaky_relu" else getattr(F, name)
 
 
 def _leaky_relu(x: paddle.Tensor) -> paddle.Tensor:
-    if _RUNTIME.get() == "onnx":  # paddle2onnx 2.1 writes a plain ReLU
-        return paddle.maximum(x, _LEAKY_SLOPE * x)
     if _RUNTIME.get() == "inference":
         x = paddle.scale(x)
     return F.leaky_relu(x, _LEAKY_SLOPE)
+
+
+def frames_of(clips: paddle.Tensor) -> paddle.Tensor:
+    """Clips [N, T, ...] to frames [N*T, ...].
+
+    A portable program for one size has numbers for it: onnxruntime's int8 has the channels last, which is
+    fast, where it knows the shapes of tensors.
+    """
+    size = clips.shape[2:]
+    if _RUNTIME.get() == "onnx" and all(isinstance(length, int) and length > 0 for length in size):
+        return clips.reshape([-1, *size])
+    return clips.flatten(0, 1)
 
 
 def temporal_shift(
