@@ -18,7 +18,6 @@ from paddlevideo_fast.preparation.fingerprints import Fingerprint, Prints, Video
 from paddlevideo_fast.preparation.matching import Match, Pairs, groups, matches
 from paddlevideo_fast.preparation.run import (
     ToolError,
-    json_lines,
     write_entries,
     write_failures,
     write_lines,
@@ -92,7 +91,8 @@ def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Li
     }
     place = [base.parent, f"duplicates {base.name}", base.name] if base else []
     with job.writing(*place) if base else contextlib.nullcontext():
-        results = _fingerprints(job, list(dict.fromkeys(videos.values())), base)
+        store = base.with_suffix(".fingerprints.jsonl") if base else None
+        results = job.remembered([*videos.values()], "videos", store)
         if results is None:
             return 0
         of_path = {key: results[video] for key, video in videos.items()}
@@ -123,25 +123,6 @@ def _check_files(args: argparse.Namespace, own: Listed, others: Sequence[Listed]
             raise ToolError(f"--{flag} {file}: would replace a list that is read; choose another file")
     if args.output and args.output == args.write_clean:
         raise ToolError(f"--output {args.output}: is the file of --write_clean, too; choose another one")
-
-
-def _fingerprints(job: Work, videos: Sequence[Video], base: Any) -> dict[Video, Fingerprint] | None:
-    """The fingerprints, from `<base>.fingerprints.jsonl` as far as they are there and the files unchanged.
-
-    Returns:
-        None where this job has only done a share.
-    """
-    mine = job.mine(videos)
-    store = base.with_suffix(".fingerprints.jsonl") if base else None
-    stored = dict(json_lines(store)) if store else {}
-    known = ((video, video.restored(stored[video.name])) for video in mine if video.name in stored)
-    results = job.results(mine, "videos", {video.name: found for video, found in known if found})
-    if results is None:
-        return None
-    if store:
-        stored |= {video.name: one for video, one in zip(mine, results) if not one.cause}
-        write_lines(store, (json.dumps(entry) for entry in stored.items()))
-    return dict(zip(mine, results))
 
 
 def _entries(

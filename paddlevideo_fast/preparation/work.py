@@ -29,7 +29,7 @@ from paddlevideo_fast.io.locks import Lock, only_writer
 from paddlevideo_fast.io.stores import put
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.preparation.executor import LOCAL, Engine, Site, common_folder, run_all
-from paddlevideo_fast.preparation.run import ToolError, json_lines, stop_if_disk_fails
+from paddlevideo_fast.preparation.run import ToolError, json_lines, stop_if_disk_fails, write_lines
 
 _JOURNAL = ".journal-"
 
@@ -67,6 +67,9 @@ class Task(Protocol):
 
     def restored(self, value: Any) -> Outcome | None:
         """An outcome from what JSON has kept of it, or None where it is of no more use."""
+
+
+AnyTask = TypeVar("AnyTask", bound=Task)
 
 
 def _do(task: Task) -> Outcome:
@@ -207,6 +210,29 @@ class Work:
             "failed; when all shards are done, run the same command with --merge in place of --shard"
         )
         return None
+
+    def remembered(self, tasks: Sequence[AnyTask], what: str, file: Path | None) -> dict[AnyTask, Any] | None:
+        """The outcomes of this job's tasks, which a file keeps from one work to the next, but for failures.
+
+        Args:
+            tasks: of all jobs; each is known by its name, and may be named twice.
+            what: their name.
+            file: .jsonl; it may hold outcomes of other tasks. None: nothing is kept.
+
+        Returns:
+            None where this job has only done a share.
+        """
+        mine = self.mine([*dict.fromkeys(tasks)])
+        kept = dict(json_lines(file)) if file else {}
+        known = {task.name: task.restored(kept[task.name]) for task in mine if task.name in kept}
+        results = self.results(mine, what, {name: outcome for name, outcome in known.items() if outcome})
+        if results is None:
+            return None
+        found = dict(zip(mine, results))
+        if file:
+            kept |= {task.name: outcome for task, outcome in found.items() if not outcome.cause}
+            write_lines(file, (json.dumps(entry) for entry in kept.items()))
+        return found
 
     def _all_journals(self) -> list[Any]:
         """The journals on this machine, and the journals that jobs have put into the store of the output."""

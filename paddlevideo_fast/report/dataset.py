@@ -107,7 +107,7 @@ def report(argv: Sequence[str] | None = None) -> int:
     predictions = [row for folder in args.run for row in _predictions(folder)]
     job = Work.of(args)
     with job.writing(output, f"report {source.name}"):
-        facts = _looked_at(videos, job, output)
+        facts = job.remembered(videos, "videos", output / FACTS)
         if facts is None:
             return 0
         names = class_names(args.classes) if args.classes else None
@@ -120,19 +120,6 @@ def report(argv: Sequence[str] | None = None) -> int:
     for finding, number in counts.most_common():
         print(f"  {finding}: {number}")
     return EXIT_FAILURES if counts["cannot be read"] else 0
-
-
-def _looked_at(videos: Sequence[Video], job: Work, output: Path) -> dict[Video, Facts] | None:
-    """The facts of videos, which facts.jsonl keeps; None where this job has only done a share."""
-    mine = job.mine([*dict.fromkeys(videos)])
-    kept = dict(json_lines(output / FACTS))
-    known = {one.name: found for one in mine if one.name in kept and (found := one.restored(kept[one.name]))}
-    results = job.results(mine, "videos", known)
-    if results is None:
-        return None
-    facts = dict(zip(mine, results))
-    write_lines(output / FACTS, (json.dumps([one.name, facts[one]]) for one in mine))
-    return facts
 
 
 def _videos(records: Sequence[VideoRecord], kind: str) -> list[Video]:
