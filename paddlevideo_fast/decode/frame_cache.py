@@ -46,8 +46,15 @@ class FrameCache:
     """
 
     def __init__(self, folder: str | Path, max_gb: float) -> None:
-        what = ("frames", "decoded", "STORAGE.frames_cache")
-        self.blocks = BlockFolder(folder, int(max_gb * 1e9), _UNIT_BYTES, *what, num_maps=_NUM_MAPS)
+        self.blocks = BlockFolder(
+            folder,
+            int(max_gb * 1e9),
+            _UNIT_BYTES,
+            *("frames", "decoded", "STORAGE.frames_cache"),
+            num_maps=_NUM_MAPS,
+            when_full="frames are decoded again and again, which may take longer than without a cache; raise "
+            f"STORAGE.frames_cache_gb ({max_gb:g}), or leave out frames_cache",
+        )
 
     def reader(self, source: Source, open_file: Callable[[], PyAVReader]) -> VideoReader:
         """A reader of a video that gives the frames and the errors of `open_file()`.

@@ -49,6 +49,7 @@ class BlockFolder:
         verb: where a block comes from that is not here, for warnings: "fetched".
         key: the setting that chose the folder, for warnings.
         num_maps: of the blocks that were used last; they take disk until the process lets go of them.
+        when_full: a warning for the process that first evicts blocks; "": none.
     """
 
     def __init__(
@@ -60,12 +61,14 @@ class BlockFolder:
         verb: str,
         key: str,
         num_maps: int = 256,
+        when_full: str = "",
     ) -> None:
         self.folder, self.max_bytes = str(folder), max_bytes
         self._unit_bytes = unit_bytes
         self._what, self._verb, self._setting = what, verb, key
         self._maps: LRUCache[tuple[memoryview, float]] = LRUCache(num_maps)
         self._checked: set[str] = set()
+        self._when_full = when_full
         self._full_until = float("-inf")
         self._count(0)
 
@@ -186,6 +189,8 @@ class BlockFolder:
                     os.unlink(entry.path)
         total = sum(size for _, size, _ in found)
         is_full = total > self.max_bytes
+        if is_full and self._when_full:
+            warn_once(get_logger(), f"{self.folder}: is full: {self._when_full}")
         for _, size, path in sorted(found) if is_full else ():
             if total <= self.max_bytes - self.max_bytes // 16:
                 break

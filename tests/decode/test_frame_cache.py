@@ -246,6 +246,15 @@ def test_three_processes_killed_at_random(tmp_path, video, monkeypatch):
     assert not list(folder.glob("*/*.part"))
 
 
+def test_a_cache_that_is_too_small_says_so_once(video, tmp_path, caplog):
+    cache = FrameCache(tmp_path / "frames", 30 * GB_OF_FRAME)  # of 48 frames
+    for _ in range(3):
+        assert numbers(video, [*range(48)], cache)[0] == [*range(48)]
+    (warning,) = [record.message for record in caplog.records]
+    assert "frames: is full: frames are decoded again and again" in warning
+    assert "raise STORAGE.frames_cache_gb (" in warning
+
+
 def test_another_library_decodes_for_itself(video, cache, monkeypatch):
     assert numbers(video, [5], cache) == ([5], True)
     monkeypatch.setattr(frame_cache.av, "library_versions", {"libavcodec": (1, 0, 0)})
