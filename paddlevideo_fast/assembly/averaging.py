@@ -28,7 +28,7 @@ from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator, population_statistics
 from paddlevideo_fast.engine.callbacks.evaluation import Selection
 from paddlevideo_fast.engine.checkpoint import writing
-from paddlevideo_fast.engine.output import newest_run
+from paddlevideo_fast.engine.output import run_of_config
 from paddlevideo_fast.engine.precise_bn import put_statistics
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, WeightError
 from paddlevideo_fast.io.files import as_path, atomic_write_all
@@ -78,9 +78,7 @@ def average(
     """
     with cfg.placing():
         cfg.require("average", "DATASET.valid")
-        spec = RunSpec.of(cfg)
-        if not cfg.get("output_dir"):
-            spec = spec.in_folder(str(newest_run(spec.run.output_dir) or spec.run.output_dir))
+        spec = RunSpec.of(cfg).in_folder(run_of_config(cfg))
         pipelines = check_evaluation(spec, "valid")
         paths = _candidates(spec, files, last)
         names = checked_class_names(spec, *map(str, paths))

@@ -448,19 +448,29 @@ def weights_of_run(folder: str | Path) -> Path:
     return as_path(f"{checkpoints[-1][-1]}.pdparams")
 
 
+def run_of_config(cfg: Config) -> str:
+    """The folder of the run that saved a config, which may have been moved since, else of its newest run.
+
+    An output_dir of -o goes before both; without any run, it is the folder that a run would take.
+    """
+    base, path = RunSpec.of(cfg).run.output_dir, Path(cfg.path or "")
+    is_saved = path.name == CONFIG_FILE and bool(_saved(path.parent))
+    if is_saved and not is_url(base) and not cfg.where("output_dir").startswith("-o "):
+        return str(path.parent)
+    return base if cfg.get("output_dir") else str(newest_run(base) or base)
+
+
 def weights_of_config(cfg: Config) -> Path:
     """The weights of the run that saved a config, else of the newest run that was started with it.
 
     Raises:
         WeightError: there are none.
     """
-    base, path = RunSpec.of(cfg).run.output_dir, Path(cfg.path or "")
-    run = base if cfg.get("output_dir") else newest_run(base)
-    for folder in (path.parent if path.name == CONFIG_FILE else None, run):
-        if folder is not None:
-            with contextlib.suppress(WeightError):
-                return weights_of_run(folder)
-    raise WeightError(f"'{base}' holds no weights")
+    folder = run_of_config(cfg)
+    try:
+        return weights_of_run(folder)
+    except WeightError as error:
+        raise WeightError(f"'{folder}' holds no weights") from error
 
 
 def _saved(folder: Any) -> list[Any]:

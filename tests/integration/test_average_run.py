@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 
 import numpy as np
 import paddle
@@ -181,6 +182,20 @@ def test_the_checkpoints_of_a_run_in_a_store_are_averaged(made, tmp_path, s3_sto
     assert [name.rpartition("/")[2] for name in done.facts["averaged"]] == [
         path.name for path in checkpoints(made, 2, 3)
     ]
+
+
+def test_a_run_that_was_moved_is_averaged_where_it_is(made, tmp_path):
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(made / "out", moved)
+    before = sorted((made / "out").iterdir())
+    done = average(load_config(str(moved)), 2)
+    assert done.path == moved / "tiny_average_last2.pdparams"
+    assert {str(moved)} == {name.rpartition("/")[0] for name in done.facts["averaged"]}
+    assert sorted((made / "out").iterdir()) == before
+    chosen = average(
+        load_config(str(moved), [f"output_dir={made / 'out'}"]), 2, output=tmp_path / "x.pdparams"
+    )
+    assert {str(made / "out")} == {name.rpartition("/")[0] for name in chosen.facts["averaged"]}
 
 
 def test_weights_may_be_named_in_several_places():
