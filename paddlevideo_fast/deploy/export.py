@@ -520,7 +520,8 @@ def _mend_slopes(model_file: Path, target: Path) -> None:
     program = onnx.load(str(target))
     for node, attributes in zip((node for node in program.graph.node if node.op_type == "LeakyRelu"), leaky):
         slope = next(each["AT"]["D"] for each in attributes if each["N"] == "negative_slope")
-        node.attribute[0].CopyFrom(onnx.helper.make_attribute("alpha", slope))
+        del node.attribute[:]
+        node.attribute.append(onnx.helper.make_attribute("alpha", slope))
     onnx.save(program, str(target))
 
 

@@ -79,10 +79,8 @@ class DepthwiseSeparable(nn.Layer):
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """[N*T, C, H, W] to the same with `out_channels` and the stride."""
         if self._has_branches:
-            each = (
-                self._merged(x) if is_traced() else paddle.add_n([branch(x) for branch in self.dw_conv_list])
-            )
-            y = F.relu(each)
+            y = self._merged(x) if is_traced() else paddle.add_n([each(x) for each in self.dw_conv_list])
+            y = F.relu(y)
         else:
             y = self.dw_conv(x)
         if self.se is not None:
