@@ -132,7 +132,9 @@ def _answers(path: str, windowing: Windowing | None, settings: ReadingSettings) 
 def _work(connection: Connection, settings: ReadingSettings) -> None:
     """Answers the requests of a connection until its other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which closes the connection
-    import_all([*installed_imports(), *(located(name, "imports", "") for name in settings.imports)])
+    named = (located(name, "imports", "") for name in settings.imports)
+    for problem in import_all([*installed_imports(), *named]):
+        get_logger(__name__).warning("%s", problem)  # a request that needs it has an error of its own
     with open("/proc/self/statm", encoding="ascii") as file:
         own = int(file.read().split()[0]) * resource.getpagesize()
     limit = own + (settings.limits.memory_mb << 20)

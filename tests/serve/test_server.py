@@ -189,6 +189,14 @@ def test_reading_that_takes_too_long_ends_with_its_process(program, video):
     readers.close()
 
 
+def test_a_reader_names_a_plug_in_that_it_cannot_import(program, video, capfd):
+    readers = Readers(ReadingSettings(Predictor(program).recipe.views, ["./gone.py"], VideoLimits()), 1)
+    with video.open("rb") as file:
+        assert len(list(readers.read(file.fileno(), None, time.monotonic() + 60))) == 2
+    readers.close()
+    assert "gone.py cannot be imported" in capfd.readouterr().err
+
+
 def test_damaged_files_get_one_clear_answer_each(server, video):
     rng = random.Random(3)
     statuses = set()
