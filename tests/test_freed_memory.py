@@ -48,7 +48,8 @@ def page_faults(**variables: str) -> int:
 
 
 def test_tensors_take_the_memory_of_freed_ones() -> None:
-    assert page_faults() < 2 * _BYTES / os.sysconf("SC_PAGESIZE")  # at most two tensors' worth of 20
+    # of 20 tensors, one or two lie where none was; without the setting more than 10 do, see below
+    assert page_faults() < _TIMES / 4 * _BYTES / os.sysconf("SC_PAGESIZE")
 
 
 @pytest.mark.parametrize(
