@@ -506,22 +506,38 @@ def write_onnx(model_file: Path, target: Path, opset_version: int) -> None:
             f"{_reason(done.stdout)}; nothing was written"
         )
     if model_file.suffix == ".json":
-        _mend_slopes(model_file, target)
+        _mend_numbers(model_file, target)
 
 
-def _mend_slopes(model_file: Path, target: Path) -> None:
-    """Gives leaky ReLUs of an .onnx program the slopes of Paddle's; paddle2onnx 2.1 writes others."""
+# By operator of ONNX: Paddle's operator, and its attribute that paddle2onnx 2.1 reads from the wrong bytes.
+_NUMBERS = {"LeakyRelu": ("1.leaky_relu", "negative_slope"), "Pad": ("1.pad3d", "pad_value")}
+
+
+def _mend_numbers(model_file: Path, target: Path) -> None:
+    """Gives leaky ReLUs of an .onnx program the slopes of Paddle's, and pads their values, in their order."""
     operators = json.loads(model_file.read_text("utf-8"))["program"]["regions"][0]["blocks"][0]["ops"]
-    leaky = [operator["A"] for operator in operators if operator["#"] == "1.leaky_relu"]
-    if not leaky:
+    numbers = {
+        kind: [
+            next(each["AT"]["D"] for each in operator["A"] if each["N"] == attribute)
+            for operator in operators
+            if operator["#"] == own
+        ]
+        for kind, (own, attribute) in _NUMBERS.items()
+    }
+    if not any(numbers.values()):
         return
     import onnx
 
     program = onnx.load(str(target))
-    for node, attributes in zip((node for node in program.graph.node if node.op_type == "LeakyRelu"), leaky):
-        slope = next(each["AT"]["D"] for each in attributes if each["N"] == "negative_slope")
-        del node.attribute[:]
-        node.attribute.append(onnx.helper.make_attribute("alpha", slope))
+    graph = program.graph
+    for kind, values in numbers.items():
+        for node, value in zip((node for node in graph.node if node.op_type == kind), values):
+            if kind == "LeakyRelu":
+                del node.attribute[:]
+                node.attribute.append(onnx.helper.make_attribute("alpha", value))
+            elif len(node.input) > 2:  # it pads with a number
+                node.input[2] = f"{node.output[0]}.value"
+                graph.initializer.append(onnx.numpy_helper.from_array(np.float32(value), node.input[2]))
     onnx.save(program, str(target))
 
 

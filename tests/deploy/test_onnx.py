@@ -90,17 +90,19 @@ def test_logits_of_mean_probabilities_are_finite_in_programs(activation, tmp_pat
 
 @needs_onnx
 @pytest.mark.smoke
-def test_leaky_relus_keep_their_slopes(tmp_path):
-    layers = [nn.Linear(4, 8), nn.LeakyReLU(0.25), nn.Linear(8, 4), nn.LeakyReLU(0.01)]
-    network = paddle.jit.to_static(nn.Sequential(*layers), input_spec=[InputSpec([None, 4])], full_graph=True)
-    paddle.jit.save(network, str(tmp_path / "leaky"))
-    write_onnx(tmp_path / f"leaky{PADDLE_SUFFIXES[0]}", tmp_path / "leaky.onnx", OPSET_VERSION)
-    session = pytest.importorskip("onnxruntime").InferenceSession(str(tmp_path / "leaky.onnx"))
-    values = np.linspace(-8, 8, 12, dtype="float32").reshape(3, 4)
+def test_slopes_and_pads_keep_their_numbers(tmp_path):
+    pads = [nn.Pad2D(1, value=value) for value in (0.0, 0.5, 0.0, -2.0)]
+    layers = [nn.Linear(4, 8), nn.LeakyReLU(0.25), *pads, nn.Linear(16, 4), nn.LeakyReLU(0.01)]
+    network = nn.Sequential(*layers)
+    traced = paddle.jit.to_static(network, input_spec=[InputSpec([None, 1, 3, 4])], full_graph=True)
+    paddle.jit.save(traced, str(tmp_path / "numbers"))
+    write_onnx(tmp_path / f"numbers{PADDLE_SUFFIXES[0]}", tmp_path / "numbers.onnx", OPSET_VERSION)
+    session = pytest.importorskip("onnxruntime").InferenceSession(str(tmp_path / "numbers.onnx"))
+    values = np.linspace(-8, 8, 24, dtype="float32").reshape(2, 1, 3, 4)
     (found,) = session.run(None, {session.get_inputs()[0].name: values})
     expected = nn.Sequential(*layers)(paddle.to_tensor(values)).numpy()
     assert (expected < 0).any()
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
