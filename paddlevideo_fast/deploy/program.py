@@ -28,8 +28,8 @@ RUNTIMES: Sequence[Runtime] = ("onnxruntime", "paddle", "onednn")
 PROVIDERS: Sequence[Provider] = ("cpu", "cuda", "tensorrt")
 
 
-_LEAST_ROUNDS = 5
-_LEAST_SEC = 0.5  # programs of a millisecond need more rounds
+_NUM_ROUNDS = 3
+_TURN_SEC = 0.1
 _SAME_LOGITS = 1e-3  # of the largest
 
 
@@ -430,18 +430,27 @@ _Key = TypeVar("_Key")
 
 
 def median_times(programs: Mapping[_Key, Program], clips: np.ndarray) -> dict[_Key, float]:
-    """Median seconds of several runs of each program, which take turns."""
+    """Median seconds of several runs of each program; they take turns.
+
+    The first runs of a turn do not count: the threads of the program before wait for work for a while, and
+    keep the cores busy with it.
+    """
     times: dict[_Key, list[float]] = {key: [] for key in programs}
-    for program in programs.values():
-        program.run(clips)  # the first run prepares
-    start, num_rounds = time.perf_counter(), 0
-    while num_rounds < _LEAST_ROUNDS or time.perf_counter() - start < _LEAST_SEC:
+    for _ in range(_NUM_ROUNDS):
         for key, program in programs.items():
-            began = time.perf_counter()
-            program.run(clips)
-            times[key].append(time.perf_counter() - began)
-        num_rounds += 1
+            _timed_runs(program, clips)
+            times[key] += _timed_runs(program, clips)
     return {key: statistics.median(several) for key, several in times.items()}
+
+
+def _timed_runs(program: Program, clips: np.ndarray) -> list[float]:
+    """Seconds of each run, of one or as many as a turn has time for."""
+    found: list[float] = []
+    while sum(found) < _TURN_SEC:
+        began = time.perf_counter()
+        program.run(clips)
+        found.append(time.perf_counter() - began)
+    return found
 
 
 def fastest_runtime(
