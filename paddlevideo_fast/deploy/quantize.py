@@ -256,6 +256,8 @@ class _Quantizer:
         products = len(layers) - len(self.layers)
         # a transformer keeps its residuals, norms and attention in float
         around = () if products else (*_BETWEEN, *_SWISH, *_SHAPES)
+        # what follows its products is in float, so that onnxruntime gives their results in float at once
+        self._options = {"OpTypesToExcludeOutputQuantization": ["MatMul"]} if products else {}
         self._between = {node.name: node.op_type for node in graph.node if node.op_type in around}
         self.swish = sorted(set(self._between.values()).intersection(_SWISH))
         self._input = next(value.name for value in graph.input if value.name not in weights)
@@ -289,6 +291,7 @@ class _Quantizer:
                 weight_type=QuantType.QInt8,
                 activation_type=QuantType.QUInt8,
                 calibrate_method=CalibrationMethod.MinMax,
+                extra_options=self._options,
             )
         finally:
             own.setLevel(level)

@@ -149,6 +149,11 @@ def test_other_kinds_of_networks(trained, motion_videos, tmp_path, network):
     # with networks as small as these, int8 is faster on some machines only
     assert settings["cpu_runtime"] in ("onnxruntime", OTHERWISE.get(network, "paddle"))
     assert files.onnx.stat().st_size < files.params.stat().st_size
+    if network == "videomae":  # no result of a product is quantized, only to be float again
+        nodes = pytest.importorskip("onnx").load(str(files.onnx)).graph.node
+        products = {node.output[0] for node in nodes if node.op_type == "MatMul"}
+        assert len(products) > 4
+        assert not products.intersection(node.input[0] for node in nodes if node.op_type == "QuantizeLinear")
     if network in ("pptsm", "distillation"):  # 2D: every convolution has the channels last
         session = pytest.importorskip("onnxruntime")
         how = session.SessionOptions()
