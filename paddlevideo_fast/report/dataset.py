@@ -55,7 +55,7 @@ class Finding(NamedTuple):
         classes: its classes.
         finding: what kind.
         detail: more, for a reader.
-        weight: the larger, the more remarkable among those of a kind.
+        weight: orders the findings of a kind; the most remarkable one has the largest.
     """
 
     line: int
