@@ -83,7 +83,7 @@ test-paddle-gpu:
 
 # On a machine with a GPU and paddlepaddle-gpu in $(VENV); elsewhere it says what it would run, and why not.
 test-gpu: setup-test
-	$(BIN)/python -m pytest tests/gpu
+	DALI_TEST_GPU=0 $(BIN)/python -m pytest tests/gpu tests/loader/test_dali.py
 
 test-trackers:
 	test -x $(TRACKERS_VENV)/bin/python || $(PYTHON) -m venv $(TRACKERS_VENV)

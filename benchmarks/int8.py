@@ -1,6 +1,7 @@
 """Exported networks in float32 and in int8: time of a clip, size, and top-1 of trained ones."""
 
 import argparse
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ NETWORKS: Mapping[str, Sequence[str]] = {
     "VideoMAE ViT-S, 16×224²": ["videomae/videomae_vit_s_k400_videos.yaml"],
 }
 _NUM_CLIPS = 4  # that calibrate a network with random weights
-_OPSET = 13
+OPSET = 13
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,6 +76,17 @@ def run(networks: Sequence[str], trained: Sequence[str], calibration_clips: int 
 
 
 def _timed(folder: Path, title: str) -> dict[str, Any]:
+    cfg, weights = random_network(folder, title)
+    return _compared(_exports(cfg, weights, folder / slug(title), _NUM_CLIPS))
+
+
+def slug(title: str) -> str:
+    """A folder name for a network."""
+    return re.sub(r"\W+", "_", title, flags=re.ASCII)
+
+
+def random_network(folder: Path, title: str) -> tuple[Config, Path]:
+    """The config of one of NETWORKS with made-up videos, and random weights; the files are in the folder."""
     listed = folder / "clips.list"
     if not listed.exists():
         listed.write_text("".join(f"{path} 0\n" for path in write_clips(folder, 2 * _NUM_CLIPS)))
@@ -89,7 +101,7 @@ def _timed(folder: Path, title: str) -> dict[str, Any]:
     weights = folder / "random.pdparams"
     paddle.seed(1)
     paddle.save(build_model(cfg["MODEL"], load_pretrained=False).state_dict(), str(weights))
-    return _compared(_exports(cfg, weights, folder / Path(config).stem, _NUM_CLIPS))
+    return cfg, weights
 
 
 def _trained(folder: Path, given: Path, num_clips: int) -> dict[str, Any]:
@@ -112,8 +124,8 @@ def _trained(folder: Path, given: Path, num_clips: int) -> dict[str, Any]:
 
 def _exports(cfg: Config, weights: Any, folder: Path, num_clips: int) -> tuple[ExportedFiles, ExportedFiles]:
     options = (
-        ExportOptions(onnx_opset=_OPSET),
-        ExportOptions(onnx_opset=_OPSET, int8=Calibration(None, num_clips)),
+        ExportOptions(onnx_opset=OPSET),
+        ExportOptions(onnx_opset=OPSET, int8=Calibration(None, num_clips)),
     )
     names = ("float", "int8")
     one, other = (export_model(cfg, weights, folder / name, name, each) for name, each in zip(names, options))

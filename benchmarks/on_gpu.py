@@ -33,7 +33,8 @@ MEASUREMENTS: dict[str, list[str]] = {
         *(*_TSM, "-o", "MODEL.backbone.data_format=NHWC", "-o", "MODEL.head.data_format=NHWC")
     ],
     **{f"slowfast_{side}px": [*_SLOWFAST, f"{_SIZE}={side}"] for side in (20, 28, 40)},
-    "dali": ["dali", "CLIPS"],
+    "onnx_gpu": ["onnx_gpu"],
+    "dali": ["dali", "--gpu", "0", "CLIPS"],
 }
 
 

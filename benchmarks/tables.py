@@ -316,16 +316,28 @@ def _live() -> Rows:
     ]
 
 
-def _dali() -> Rows:
+def _dali(result: str) -> Rows:
     cells: dict[Any, dict[str, Any]] = {}
-    for row in load("dali")["rows"]:
+    for row in load(result)["rows"]:
         cells.setdefault((row["recipe"], row["clip"], row["codec"].upper()), {})[row["side"]] = row
     rows = []
     for (recipe, clip, codec), sides in cells.items():
-        both = [sides["ours"], sides["DALI on CPU"]]
-        spans = ["{ms:.1f} ({spread[0]:.1f}–{spread[1]:.1f})".format(**row) for row in both]
-        rows.append([RECIPES[recipe], f"{clip}, {codec}", *spans, f"{both[1]['ratio']:.2f}×"])
+        ours = sides.pop("ours")
+        (dali,) = sides.values()
+        spans = ["{ms:.1f} ({spread[0]:.1f}–{spread[1]:.1f})".format(**row) for row in (ours, dali)]
+        rows.append([RECIPES[recipe], f"{clip}, {codec}", *spans, f"{dali['ratio']:.2f}×"])
     return rows
+
+
+def _onnx_gpu() -> Rows:
+    return [
+        [
+            "",
+            *(f"{row['ms'][batch][name]:.1f}" for batch in row["ms"] for name in row["ms"][batch]),
+            *(f"{row['new_shape_ms'][search]:.0f}" for search in row["new_shape_ms"]),
+        ]
+        for row in load("onnx_gpu")["networks"].values()
+    ]
 
 
 def _top1(row: Mapping[str, Any]) -> list[str]:
@@ -474,7 +486,9 @@ TABLES: Mapping[str, Callable[[], Rows]] = {
         *("", "{workers}", "", "{batches_per_sec:.2f}", _SPREAD, "{ratio:.2f}×", "{cpu_ms:.1f}"),
         "{cpu_ratio:.2f}×",
     ),
-    "dali": _dali,
+    "dali": partial(_dali, "dali"),
+    "dali_gpu": partial(_dali, "dali_gpu"),
+    "onnx_gpu": _onnx_gpu,
     "reader_sequences": _reader_sequences,
     "reader_trials": _reader_trials,
     "reader_trials_files": _reader_trials_files,

@@ -21,7 +21,7 @@ from paddlevideo_fast.config.startup import prepare_process
 # needs what another one needs.
 BENCHMARKS = {
     "cpu": "a training step, a prediction and operators on a CPU: here, in an earlier revision, in PyTorch",
-    "dali": "training clips through NVIDIA DALI on a CPU, and through our own reader",
+    "dali": "training clips through NVIDIA DALI on a CPU or a GPU, and through our own reader",
     "duplicates": "copies of videos that `data check --duplicates` finds, by kind, and its time",
     "exactness": "wrong frames of our reader, decord and OpenCV on clips whose frames carry their number",
     "explain": "Grad-CAM and occlusion on clips whose moving object is known",
@@ -32,6 +32,7 @@ BENCHMARKS = {
     "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",
     "networks": "parameters and multiply-adds of the networks of built-in configs",
     "on_gpu": "what the README claims for GPUs, all in turn, into files named after the device",
+    "onnx_gpu": "ONNX programs on a GPU: time of a clip, and the first run at a new shape",
     "paddlevideo": "from a file to a training clip, against PaddleVideo's own pipelines",
     "pipeline": "from a file to a training clip, against decord, PIL and float32",
     "prediction": "predictions of a folder of files: reading ahead, in turn, and as PaddleVideo does it",

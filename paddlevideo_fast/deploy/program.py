@@ -1,12 +1,14 @@
 """Exported networks: their files, and how Paddle Inference and onnxruntime run them."""
 
+import contextlib
 import importlib.util
+import io
 import os
 import statistics
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -231,9 +233,12 @@ class OnnxProgram(Program):
         if not options.optimize:
             settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
-            self._session = onnxruntime.InferenceSession(
-                str(model_file), settings, providers=_onnx_providers(provider, options)
-            )
+            with _prints_logged():
+                if provider != "cpu":
+                    _load_libraries_of_pip(onnxruntime)
+                self._session = onnxruntime.InferenceSession(
+                    str(model_file), settings, providers=_onnx_providers(provider, options)
+                )
         except Exception as error:  # whatever a damaged file leads to
             raise ProgramError(
                 f"{model_file}: onnxruntime {onnxruntime.__version__} cannot load it: {self._cause(error)}"
@@ -282,6 +287,24 @@ def _onnx_providers(provider: Provider, options: ProgramOptions) -> list[Any]:
         ),
     }
     return [chain[name] for name in PROVIDERS[PROVIDERS.index(provider) :: -1]]
+
+
+def _load_libraries_of_pip(onnxruntime: Any) -> None:
+    """Loads CUDA and cuDNN of the packages of pip, where the system's loader does not look for them."""
+    if hasattr(onnxruntime, "preload_dlls"):  # since onnxruntime 1.21
+        onnxruntime.preload_dlls()
+
+
+@contextlib.contextmanager
+def _prints_logged() -> Iterator[None]:
+    """What onnxruntime prints about libraries and providers that it does not load goes to the debug log."""
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(told):
+            yield
+    finally:
+        if told.getvalue():
+            get_logger().debug("%s", told.getvalue().strip())
 
 
 def _check_onnxruntime_has(onnxruntime: Any, provider: Provider, options: ProgramOptions) -> None:

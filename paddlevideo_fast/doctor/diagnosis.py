@@ -46,7 +46,7 @@ from paddlevideo_fast.doctor.timing import (
 from paddlevideo_fast.engine import MixedPrecision, Precision
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
-from paddlevideo_fast.loader.dataset import ClipDataset, VideoDecoder
+from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.request import group_by_video
 from paddlevideo_fast.machine import MKL_PATH, MKL_SWITCH, best_mkl_path, malloc_variables, num_cores
 from paddlevideo_fast.modeling.recognizers import Recognizer3D
@@ -310,8 +310,6 @@ def _cheaper_forms(run: Run, source_sec: float, progress: Callable[[str], None])
             return run.cost.gain(read_sec=run.cost.read_sec - saved_sec)
 
         yield _tried(form.name, form.how, gain)
-    if paddle.get_device() != "cpu" and isinstance(run.dataset.decoder, VideoDecoder):
-        yield Suggestion("DALI", None, "unknown: decoding on the GPU was not tried", "--train_dali")
 
 
 def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Suggestion]:

@@ -190,16 +190,22 @@ def test_convolutions_on_a_gpu_are_chosen_without_an_exhaustive_search():
     assert chain[1][1] == {"gpu_mem_limit": 2 << 20, "cudnn_conv_algo_search": "HEURISTIC"}
 
 
-def test_a_provider_whose_libraries_do_not_load_is_told(exported, trained, monkeypatch, caplog):
+def test_a_provider_whose_libraries_do_not_load_is_told(exported, trained, monkeypatch, caplog, capsys):
     there = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: there)
+    searched = []
+    monkeypatch.setattr("onnxruntime.preload_dlls", lambda: searched.append(print("no CUDA")), raising=False)
     path = exported("tsm", FLOAT32).onnx
+    open_program(path)
+    assert searched == []  # a CPU needs none of them
     with pytest.raises(ProgramError, match="cuda: onnxruntime .* cannot load CUDAExecutionProvider"):
         open_program(path, options=ProgramOptions(providers=("cuda",)))
     with caplog.at_level("WARNING"):
         program = open_program(path, options=ProgramOptions(providers=("tensorrt", "cuda", "cpu")))
     assert [text.partition(":")[0] for text in caplog.messages] == ["tensorrt", "cuda"]
     assert program.provider == "cpu"
+    assert len(searched) == 3
+    assert "no CUDA" not in capsys.readouterr().out
     clips = np.random.default_rng(1).standard_normal((2, 8, 3, 56, 56)).astype("float32")
     assert close(program.run(clips), logits_of(trained("tsm").model, clips))
 

@@ -13,34 +13,30 @@ import pytest
 
 from paddlevideo_fast.doctor.device_check import no_gpu
 
-_OWN: list[str] = []
 REHEARSAL = os.environ.get("GPU_SUITE_DEVICE") == "cpu"
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    own = [item for item in items if Path(__file__).parent in item.path.parents]
-    _OWN.extend(item.nodeid for item in own)
-    for item in own:
-        item.add_marker(pytest.mark.gpu)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _needs_a_gpu() -> None:
-    if not REHEARSAL and (reason := no_gpu()):
-        pytest.skip(f"no GPU: {reason}")
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.gpu)
 
 
 @pytest.fixture(scope="session")
 def device() -> str:
-    """Paddle's name of the device that is tested."""
+    """Paddle's name of the device that is tested; without one the test is skipped."""
     import paddle
 
+    if not REHEARSAL and (reason := no_gpu()):
+        pytest.skip(f"no GPU: {reason}")
     return "cpu" if REHEARSAL else paddle.get_device()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if _OWN and not REHEARSAL and (reason := no_gpu()):
-        terminalreporter.section("the GPU suite was not run")
-        terminalreporter.line(f"{reason}. With a GPU these {len(_OWN)} tests run:")
-        for name in _OWN:
+    skipped = [report.nodeid for report in terminalreporter.stats.get("skipped", [])]
+    own = sorted({name for name in skipped if name.startswith("tests/gpu/")})
+    if own and not REHEARSAL and (reason := no_gpu()):
+        terminalreporter.section("tests of the GPU suite that were not run")
+        terminalreporter.line(f"{reason}. With a GPU these run:")
+        for name in own:
             terminalreporter.line(f"  {name}")

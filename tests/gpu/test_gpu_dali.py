@@ -1,42 +1,47 @@
-"""DALI decodes on the GPU (`mixed`): the frames are those of the reader."""
+"""DALI decodes each codec on the GPU: the frames are those of the reader.
+
+`make test-gpu` runs tests/loader/test_dali.py on the GPU as well.
+"""
 
 import numpy as np
-import paddle
 import pytest
 
-from paddlevideo_fast.loader import build_dataset, build_loader
-from paddlevideo_fast.loader.dali import DaliOptions
-from paddlevideo_fast.machine import gpu_number
+from tests.loader import building
+from tests.support.dali_codecs import WHERE, HostLoader, has_dali
 
-pytest.importorskip("nvidia.dali", reason="DALI is not installed: pip install -e '.[dali120]'")
+if not has_dali():
+    pytest.skip("DALI is not installed: pip install -e '.[dali120]'", allow_module_level=True)
+
+from paddlevideo_fast.loader.dali.graph import generation_of, import_dali
 
 TOLERANCE = 4.0  # as on a CPU: colour conversions differ
+ENCODERS = {
+    "h264": {"codec": "libx264"},
+    "hevc": {"codec": "libx265"},
+    "vp8": {"codec": "libvpx"},
+    "vp9": {"codec": "libvpx-vp9"},
+    "mpeg4": {"codec": "mpeg4"},
+}
 
 
-@pytest.mark.parametrize("codec", ["libx264", "libx265"])
-def test_frames_are_those_of_the_reader(device, tmp_path, make_clip, codec):
-    number = gpu_number(device)
-    if number is None:
-        pytest.skip("on a CPU tests/loader/test_dali.py does it")
+@pytest.mark.parametrize("codec", ENCODERS)
+def test_frames_are_those_of_the_reader(tmp_path, make_clip, codec):
+    if WHERE.device_id is None:
+        pytest.skip("DALI_TEST_GPU names no GPU; on a CPU tests/loader/test_dali.py does it")
+    if codec not in generation_of(import_dali()).gpu:
+        pytest.skip("this DALI does not decode it")
     for name in range(4):
-        make_clip(tmp_path / f"{name}.mp4", 20 + name, codec=codec, size=(256, 192))
-    (tmp_path / "clips.list").write_text("".join(f"{name}.mp4 {name}\n" for name in range(4)))
-    section = {
-        "format": "VideoDataset",
-        "file_path": str(tmp_path / "clips.list"),
-        "data_prefix": str(tmp_path),
-    }
-    pipeline = {
-        "decode": {"name": "VideoDecoder"},
-        "sample": {"name": "Sampler", "num_seg": 4, "seg_len": 1},
-        "transform": [{"RandomCrop": {"target_size": 160}}, {"RandomFlip": None}],
-    }
-    dataset = build_dataset(section, pipeline, training=True, seed=7)
-    options = {"batch_size": 2, "num_workers": 0, "shuffle": True, "drop_last": False, "seed": 7}
-    ours = list(build_loader(dataset, **options).epoch(0))
-    theirs = list(build_loader(dataset, **{**options, "num_workers": 2}, dali=DaliOptions(number)).epoch(0))
-    for one, other in zip(ours, theirs):
-        clips = other.clips.numpy() if isinstance(other.clips, paddle.Tensor) else np.asarray(other.clips)
+        make_clip(tmp_path / f"{name}.mkv", 20 + name, size=(256, 192), **ENCODERS[codec])
+    (tmp_path / "clips.list").write_text("".join(f"{name}.mkv {name}\n" for name in range(4)))
+    sample = {"name": "Sampler", "num_seg": 4, "seg_len": 1}
+    steps = [{"RandomCrop": {"target_size": 160}}, {"RandomFlip": None}]
+    dataset = building.dataset_of(
+        tmp_path / "clips.list", sample, steps, True, seed=7, data_prefix=str(tmp_path)
+    )
+    ours = list(building.loader_of(dataset).epoch(0))
+    theirs = list(HostLoader(building.loader_of(dataset, num_workers=2, dali=WHERE)).epoch(0))
+    for one, other in zip(ours, theirs, strict=True):
         assert (one.ids == other.ids).all()
-        assert clips.shape == one.clips.shape
-        assert np.abs(clips.astype(int) - one.clips).mean() < TOLERANCE
+        assert other.failures == []
+        assert other.clips.shape == one.clips.shape
+        assert np.abs(other.clips.astype(int) - one.clips).mean() < TOLERANCE

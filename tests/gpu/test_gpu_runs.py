@@ -35,7 +35,7 @@ FEATURES = {
 
 
 @pytest.fixture(scope="module")
-def train(motion_dataset, tmp_path_factory):
+def train(device, motion_dataset, tmp_path_factory):
     """Trains the tiny network, or goes on in a folder; gives the folder of the output."""
 
     def run(*words, folder=None, processes=1, environment=()):

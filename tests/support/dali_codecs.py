@@ -1,28 +1,59 @@
-"""Clips that the installed DALI decodes on a CPU: its versions differ in their codecs."""
+"""Clips that the installed DALI decodes, on a CPU or a GPU: its versions differ in their codecs."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from paddlevideo_fast.loader import Batch
+from paddlevideo_fast.loader.dali import DaliOptions
+from paddlevideo_fast.machine import installed_gpus
+
+# DALI_TEST_GPU=0 runs the tests of DALI on that GPU
+_GPU = os.environ.get("DALI_TEST_GPU")
+WHERE = DaliOptions(None if _GPU is None else int(_GPU))
+
 
 def has_dali() -> bool:
-    """Whether DALI is installed; its tests are skipped, by name, where it is not."""
+    """Whether DALI is installed and can work where it is asked to; its tests are skipped, by name, else."""
+    if _GPU is not None and not installed_gpus():
+        return False
     return importlib.util.find_spec("nvidia") is not None and bool(importlib.util.find_spec("nvidia.dali"))
 
 
 def encoder() -> dict[str, Any]:
-    """Arguments of `make_clip` for a codec that it decodes: H.264 before version 2, then VP9."""
+    """Arguments of `make_clip` for a codec that it decodes: H.264, or VP9 where only a GPU decodes that."""
     from paddlevideo_fast.loader.dali.graph import generation_of, import_dali
 
-    if "h264" in generation_of(import_dali()).cpu:
+    if "h264" in generation_of(import_dali()).codecs("cpu" if WHERE.device_id is None else "gpu"):
         return {"codec": "libx264"}
     return {
         "codec": "libvpx-vp9",
         "options": {"deadline": "realtime", "cpu-used": "8", "crf": "10", "b": "0"},
     }
+
+
+class HostLoader:
+    """A loader whose clips are NumPy arrays, wherever DALI decodes."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def epoch(self, *args: Any, **options: Any) -> Iterator[Batch]:
+        return map(_on_host, self._loader.epoch(*args, **options))
+
+
+def _on_host(batch: Batch) -> Batch:
+    return dataclasses.replace(batch, clips=np.asarray(batch.clips))
 
 
 def clip_for_dali(make_clip: Callable[..., Path], path: Any, num_frames: int = 24, **options: Any) -> Path:

@@ -1,0 +1,109 @@
+"""ONNX programs on a GPU and on the CPU: time of a clip, and the first run at a new shape."""
+
+import argparse
+import math
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.int8 import NETWORKS, OPSET, random_network, slug
+from benchmarks.measuring import version_of
+from paddlevideo_fast.deploy.export import ExportOptions, deviation_of, export_model
+from paddlevideo_fast.deploy.predictor import Predictor
+from paddlevideo_fast.deploy.program import ProgramOptions, median_times, open_program
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.machine import installed_gpus, num_cores
+
+_BATCH_SIZES = (1, 8)
+_SEARCHES = ("HEURISTIC", "EXHAUSTIVE")  # of cuDNN's algorithms; the second is onnxruntime's default
+_CPU, _CUDA, _HALF = "CPU", "CUDA", "CUDA, 16 bits"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument(
+        "--networks", nargs="*", choices=NETWORKS, default=[*NETWORKS], help="to time (default: all)"
+    )
+
+
+def run(networks: Sequence[str]) -> dict[str, Any]:
+    """Exports each network with random weights in 32 and in 16 bits, and runs the programs in turn.
+
+    Returns:
+        "gpu", "cores", "onnxruntime"; "networks": for each "ms" of a clip, by the clips of a batch and the
+        program, on the CPU with one clip; "deviation" of the logits from the CPU's, None where numbers of
+        random weights are too large for 16 bits; "new_shape_ms": by the search, the first run with a batch of
+        another size, and "searched_ms", a later one.
+
+    Raises:
+        PaddleVideoFastError: there is no GPU, or onnxruntime computes on none.
+    """
+    gpus = installed_gpus()
+    if not gpus:
+        raise PaddleVideoFastError("the driver of NVIDIA lists no GPU here")
+    with tempfile.TemporaryDirectory() as name:
+        found = {title: _measured(Path(name), title) for title in networks}
+    version = version_of("onnxruntime-gpu") or version_of("onnxruntime")
+    return {"gpu": gpus[0].name, "cores": num_cores(), "onnxruntime": version, "networks": found}
+
+
+def _measured(folder: Path, title: str) -> dict[str, Any]:
+    cfg, weights = random_network(folder, title)
+    files = [
+        export_model(
+            cfg,
+            weights,
+            folder / slug(title) / name,
+            options=ExportOptions(onnx_opset=OPSET, onnx_fp16=name == "half"),
+        )
+        for name in ("full", "half")
+    ]
+    full, half = (each.onnx for each in files)
+    assert full is not None
+    assert half is not None
+    on_gpu = ProgramOptions(providers=("cuda",))
+    programs = {
+        _CPU: open_program(full),
+        _CUDA: open_program(full, options=on_gpu),
+        _HALF: open_program(half, options=on_gpu),
+    }
+    noise = np.random.default_rng(0).standard_normal(Predictor(full).any_clip().shape).astype("float32")
+    expected = programs[_CPU].run(noise)
+    times = {}
+    for batch_size in _BATCH_SIZES:
+        timed = {name: each for name, each in programs.items() if batch_size == 1 or name != _CPU}
+        sec = median_times(timed, np.repeat(noise, batch_size, 0))
+        times[str(batch_size)] = {name: 1e3 * each / batch_size for name, each in sec.items()}
+    return {
+        "ms": times,
+        "deviation": {name: _deviation(programs[name].run(noise), expected) for name in (_CUDA, _HALF)},
+        **_searched(full, noise),
+    }
+
+
+def _deviation(found: np.ndarray, expected: np.ndarray) -> float | None:
+    value = deviation_of(found, expected)
+    return value if math.isfinite(value) else None
+
+
+def _searched(file: Path, clip: np.ndarray) -> dict[str, dict[str, float]]:
+    import onnxruntime
+
+    found: dict[str, dict[str, float]] = {"new_shape_ms": {}, "searched_ms": {}}
+    for search in _SEARCHES:
+        chosen = ("CUDAExecutionProvider", {"cudnn_conv_algo_search": search})
+        settings = onnxruntime.SessionOptions()
+        settings.log_severity_level = 3  # errors
+        providers = [chosen, "CPUExecutionProvider"]
+        session = onnxruntime.InferenceSession(str(file), settings, providers=providers)
+        name = session.get_inputs()[0].name
+        session.run(None, {name: clip})
+        for kind in found:
+            began = time.perf_counter()
+            session.run(None, {name: np.repeat(clip, 2, 0)})
+            found[kind][search] = 1e3 * (time.perf_counter() - began)
+    return found
