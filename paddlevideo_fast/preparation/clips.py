@@ -1,14 +1,18 @@
 """Videos and folders of frames on a disk or in a store."""
 
+import dataclasses
 import sys
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader, open_frames, open_video
+from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import as_path, walk
-from paddlevideo_fast.preparation.run import ToolError
+from paddlevideo_fast.preparation.run import ToolError, digest_of, state_of
 
 
 class Clip(NamedTuple):
@@ -37,6 +41,74 @@ def open_clip(path: str, num_frames: int | None, suffix: str | None, backend: st
         VideoDecodeError: it cannot be opened.
     """
     return open_video(path, backend) if num_frames is None else open_frames(path, suffix or "", num_frames)
+
+
+class OfFile(Protocol):
+    """What came of reading a file: an outcome of `work.Task`."""
+
+    @property
+    def cause(self) -> str | None:
+        """Why it cannot be read; empty or None where it can."""
+
+    @property
+    def state(self) -> Sequence[int]:
+        """See `state_of`."""
+
+
+Found = TypeVar("Found", bound=OfFile)
+
+
+@dataclass(frozen=True)
+class ReadClip(ABC, Generic[Found]):
+    """A task of `work.Work`: reads an entry of a list. What it finds is of no use once the file has changed.
+
+    Args:
+        path: as of `open_clip`, like the next three.
+        num_frames: see there.
+        suffix: see there.
+        backend: see there.
+    """
+
+    path: str
+    num_frames: int | None = None
+    suffix: str = ""
+    backend: str = "auto"
+
+    @abstractmethod
+    def found(self, reader: VideoReader, state: list[int]) -> Found:
+        """What is found in the clip; may raise `VideoDecodeError`."""
+
+    @abstractmethod
+    def failed(self, cause: str, state: list[int]) -> Found:
+        """What is found in a clip that cannot be read."""
+
+    @abstractmethod
+    def kept(self, value: Any) -> Found:
+        """What was found, from JSON."""
+
+    @property
+    def name(self) -> str:
+        """See `work.Task`; it is without what a URL may hold."""
+        return digest_of(dataclasses.astuple(self))
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """See `work.Task`."""
+        return [self.path]
+
+    def do(self) -> Found:
+        """Reads the clip."""
+        state = state_of(self.path)
+        try:
+            with open_clip(self.path, self.num_frames, self.suffix, self.backend) as reader:
+                return self.found(reader, state)
+        except VideoDecodeError as error:
+            return self.failed(error.cause_in(self.path), state)
+
+    def restored(self, value: Any) -> Found | None:
+        """See `work.Task`."""
+        found = self.kept(value)
+        return found if list(found.state) == state_of(self.path) else None
 
 
 def find_clips(

@@ -2,15 +2,15 @@
 
 import base64
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 
 from paddlevideo_fast.decode import Span, VideoReader
-from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.preparation.clips import open_clip
-from paddlevideo_fast.preparation.run import digest_of, spread, state_of
+from paddlevideo_fast.preparation.clips import ReadClip
+from paddlevideo_fast.preparation.run import spread
 
 NUM_FRAMES = 8  # that are looked at
 _SIDE_PX = 64  # they are compared at this size
@@ -58,48 +58,28 @@ class Facts(NamedTuple):
         return self.num_frames / self.fps if self.fps else 0.0
 
 
-class Video(NamedTuple):
+@dataclass(frozen=True)
+class Video(ReadClip[Facts]):
     """A video of a list to look at.
 
-    Attributes:
-        path: of the file, or of a folder of frames.
+    Args:
         span: the part of it that the list means; None: all.
-        num_frames: of a folder of frames; None: a video.
-        suffix: format of the names of a folder's images.
         with_sheet: also make a sheet of its frames.
     """
 
-    path: str
     span: Span | None = None
-    num_frames: int | None = None
-    suffix: str = ""
     with_sheet: bool = False
 
-    @property
-    def name(self) -> str:
-        """See `work.Task`."""
-        return digest_of(self)
+    def found(self, reader: VideoReader, state: list[int]) -> Facts:
+        facts = _facts_of(reader if self.span is None else reader.part(self.span), self.with_sheet)
+        num_bytes = state[0] if self.num_frames is None and state else 0
+        return facts._replace(num_bytes=num_bytes, state=state)
 
-    @property
-    def sources(self) -> Sequence[str]:
-        """See `work.Task`."""
-        return [self.path]
+    def failed(self, cause: str, state: list[int]) -> Facts:
+        return Facts(cause=cause, state=state)
 
-    def do(self) -> Facts:
-        """Looks at the video."""
-        state = state_of(self.path)
-        try:
-            with open_clip(self.path, self.num_frames, self.suffix) as reader:
-                found = _facts_of(reader if self.span is None else reader.part(self.span), self.with_sheet)
-                num_bytes = state[0] if self.num_frames is None and state else 0
-                return found._replace(num_bytes=num_bytes, state=state)
-        except VideoDecodeError as error:
-            return Facts(cause=error.cause_in(self.path), state=state)
-
-    def restored(self, value: Any) -> Facts | None:
-        """See `work.Task`; None where the file has changed."""
-        found = Facts(*value)
-        return found if list(found.state) == state_of(self.path) else None
+    def kept(self, value: Any) -> Facts:
+        return Facts(*value)
 
 
 def _facts_of(video: VideoReader, with_sheet: bool) -> Facts:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import cv2
@@ -26,8 +27,7 @@ import numpy as np
 
 from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.preparation.clips import open_clip
-from paddlevideo_fast.preparation.run import digest_of, state_of
+from paddlevideo_fast.preparation.clips import ReadClip
 
 RATE = 8  # pictures a second
 
@@ -118,38 +118,21 @@ class Fingerprint(NamedTuple):
         return Prints(part["look"].astype(np.uint64), part["motion"].astype(np.uint64))
 
 
-class Video(NamedTuple):
-    """A video file, or a folder of frames, to take the fingerprint of; see `work.Task`."""
+@dataclass(frozen=True)
+class Video(ReadClip[Fingerprint]):
+    """A video file, or a folder of frames, to take the fingerprint of."""
 
-    path: str
-    num_frames: int | None  # of a folder of frames
-    suffix: str
-    backend: str
+    version: int = _VERSION
 
-    @property
-    def name(self) -> str:
-        """See `work.Task`; it is without what a URL may hold."""
-        return digest_of([_VERSION, *self])
+    def found(self, reader: VideoReader, state: list[int]) -> Fingerprint:
+        data = base64.b64encode(_prints(reader).tobytes()).decode("ascii")
+        return Fingerprint(None, state, (reader.width, reader.height), data)
 
-    @property
-    def sources(self) -> Sequence[str]:
-        """See `work.Task`."""
-        return [self.path]
+    def failed(self, cause: str, state: list[int]) -> Fingerprint:
+        return Fingerprint(cause, state)
 
-    def do(self) -> Fingerprint:
-        """Reads the video."""
-        state = state_of(self.path)
-        try:
-            with open_clip(self.path, self.num_frames, self.suffix, self.backend) as reader:
-                data = base64.b64encode(_prints(reader).tobytes()).decode("ascii")
-                return Fingerprint(None, state, (reader.width, reader.height), data)
-        except VideoDecodeError as error:
-            return Fingerprint(error.cause_in(self.path), state)
-
-    def restored(self, value: Any) -> Fingerprint | None:
-        """See `work.Task`; None where the file has changed."""
-        result = Fingerprint(*value)
-        return result if result.state == state_of(self.path) else None
+    def kept(self, value: Any) -> Fingerprint:
+        return Fingerprint(*value)
 
 
 def _prints(reader: VideoReader) -> np.ndarray:

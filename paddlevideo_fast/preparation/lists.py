@@ -6,6 +6,7 @@ import csv
 import random
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from paddlevideo_fast.loader.annotations import (
 )
 from paddlevideo_fast.loader.tables import Row, is_table, list_rows
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.preparation.clips import Clip, find_clips, open_clip
+from paddlevideo_fast.preparation.clips import Clip, ReadClip, find_clips
 from paddlevideo_fast.preparation.duplicates import Listed, report_duplicates
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import add_work, share, tool_parser
@@ -35,10 +36,8 @@ from paddlevideo_fast.preparation.run import (
     ToolError,
     class_names,
     crc32_of,
-    digest_of,
     lines_of,
     report_failures,
-    state_of,
     write_entries,
     write_failures,
     write_lines,
@@ -158,39 +157,21 @@ class _Checked(NamedTuple):
         return next(filter(None, self.causes), None)
 
 
-class _File(NamedTuple):
+@dataclass(frozen=True)
+class _File(ReadClip[_Checked]):
     """A file to check, and the spans that a list has of it."""
 
-    path: str
-    num_frames: int | None  # of a folder of frames
-    suffix: str
-    backend: str
-    spans: Sequence[Span | None]
+    spans: Sequence[Span | None] = ()
 
-    @property
-    def name(self) -> str:
-        """See `work.Task`; it is without what a URL may hold."""
-        return digest_of(self)
+    def found(self, reader: VideoReader, state: list[int]) -> _Checked:
+        reader.verify()
+        return _Checked([_fault_of(reader, span) for span in self.spans], state)
 
-    @property
-    def sources(self) -> Sequence[str]:
-        """See `work.Task`."""
-        return [self.path]
+    def failed(self, cause: str, state: list[int]) -> _Checked:
+        return _Checked([cause] * len(self.spans), state)
 
-    def do(self) -> _Checked:
-        """Decodes the file."""
-        state = state_of(self.path)
-        try:
-            with open_clip(self.path, self.num_frames, self.suffix, self.backend) as reader:
-                reader.verify()
-                return _Checked([_fault_of(reader, span) for span in self.spans], state)
-        except VideoDecodeError as error:
-            return _Checked([error.cause_in(self.path)] * len(self.spans), state)
-
-    def restored(self, value: Any) -> _Checked | None:
-        """See `work.Task`; None where the file has changed."""
-        result = _Checked(*value)
-        return result if result.state == state_of(self.path) else None
+    def kept(self, value: Any) -> _Checked:
+        return _Checked(*value)
 
 
 def _fault_of(reader: VideoReader, span: Span | None) -> str | None:

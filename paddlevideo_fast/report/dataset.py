@@ -132,10 +132,10 @@ def _videos(records: Sequence[VideoRecord], kind: str) -> list[Video]:
     return [
         Video(
             located(record.path),
-            record.span,
             record.num_frames if kind == "frames" else None,
             record.frames_suffix or "",
-            number in shown,
+            span=record.span,
+            with_sheet=number in shown,
         )
         for number, record in enumerate(records)
     ]
