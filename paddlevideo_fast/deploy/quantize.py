@@ -3,7 +3,7 @@
 import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.deploy.predictor import probabilities
-from paddlevideo_fast.deploy.program import ProgramOptions, median_times, open_program
+from paddlevideo_fast.deploy.program import ProgramOptions, open_program
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.collate import make_batch
@@ -96,7 +96,6 @@ class Comparison:
         top1, top1_float32: shares of the clips whose best class is one of their labels.
         same_class: share of the clips that both programs give the same class.
         deviation: mean over the clips of the largest difference of a probability.
-        speedup: time of a clip in float32 over its time in int8, on the machine of the export.
     """
 
     calibrated_with: int
@@ -105,7 +104,6 @@ class Comparison:
     top1_float32: float
     same_class: float
     deviation: float
-    speedup: float = 0.0
 
 
 def quantize(
@@ -153,26 +151,11 @@ def quantize(
             found = _compared(scores, expected, labels, len(calibrating))
             logger.info("int8%s: %s", f" but for {', '.join(kept)}" if kept else "", told(found))
             if found.top1_float32 - found.top1 <= max(ALLOWED_LOSS, 1 / found.num_clips) + _ROUNDING:
-                return _timed(found, model_file, target, shown[0]), kept
+                return found, kept
     raise ProgramError(
         f"int8: with half of the layers in float, it still loses more than {ALLOWED_LOSS:.0%} of top-1 "
         f"({told(found)}); nothing was written"
     )
-
-
-def _timed(found: Comparison, model_file: Path, target: Path, clip: np.ndarray) -> Comparison:
-    """A comparison with the speedup, which the log has as well."""
-    programs = {path: open_program(path, options=_CPU) for path in (model_file, target)}
-    sec = median_times(programs, clip)
-    speedup = sec[model_file] / sec[target]
-    logger.info(
-        "a clip takes %.1f ms in float32 and %.1f ms in int8", 1e3 * sec[model_file], 1e3 * sec[target]
-    )
-    if speedup <= 1:
-        logger.warning(
-            "int8 is slower than float32 here: onnxruntime is fast in int8 on processors with VNNI or AMX"
-        )
-    return replace(found, speedup=speedup)
 
 
 class _Store:

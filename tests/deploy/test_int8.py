@@ -1,6 +1,8 @@
 """Programs in int8, calibrated on encoded videos, against the programs in float32."""
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import paddle
@@ -167,20 +169,25 @@ def test_other_kinds_of_networks(trained, motion_videos, tmp_path, network):
 
 @pytest.mark.parametrize("usual", ["onnxruntime", "paddle", "onednn"])
 @pytest.mark.parametrize("int8_sec", [1.0, 3.0])
-def test_predict_takes_the_program_that_was_measured_as_faster(exported, monkeypatch, usual, int8_sec):
+def test_predict_takes_the_program_that_was_measured_as_faster(
+    exported, monkeypatch, caplog, tmp_path, usual, int8_sec
+):
     files = exported("tsm", ExportOptions("uint8", onnx_opset=OPSET_VERSION))
     own = "onednn" if usual == "onednn" else "paddle"
     tried = {}
 
     def measured(programs, clip):
-        tried.update({runtime: program.model_file.suffix for runtime, program in programs.items()})
-        return {own: 2.0, "onnxruntime": int8_sec}
+        tried.update({runtime: program.model_file for runtime, program in programs.items()})
+        return {own: 2.0, "onnxruntime": 1.5, "onnxruntime in int8": int8_sec}
 
     monkeypatch.setattr(export, "median_times", measured)
-    clip = np.zeros((1, 8, 56, 56, 3), np.uint8)
-    found = export._faster(files.program, files.onnx, usual, clip)
+    clip, in_float = np.zeros((1, 8, 56, 56, 3), np.uint8), shutil.copy(files.onnx, tmp_path)
+    with caplog.at_level("INFO"):
+        found, speedup = export._timed(files, Path(in_float), usual, clip)
     assert found == ("onnxruntime" if int8_sec < 2 else own)
-    assert tried == {own: files.program.suffix, "onnxruntime": ".onnx"}
+    assert speedup == 1.5 / int8_sec
+    assert tried == {own: files.program, "onnxruntime": Path(in_float), "onnxruntime in int8": files.onnx}
+    assert ("int8 is slower" in caplog.text) == (int8_sec > 1.5)
 
 
 def test_swish_is_in_int8_and_the_first_to_return_to_float(trained, motion_videos, tmp_path, monkeypatch):
