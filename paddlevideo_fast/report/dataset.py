@@ -104,7 +104,7 @@ def report(argv: Sequence[str] | None = None) -> int:
     output: Path = args.output or source.with_name(f"{source.stem}_report")
     records = read_records(source, args.kind, args.data_prefix, args.suffix, args.classes)
     videos = _videos(records, args.kind)
-    predictions = [row for folder in args.run for row in _predictions(folder)]
+    predictions = _predictions_of(records, args.run)
     job = Work.of(args)
     with job.writing(output, f"report {source.name}"):
         facts = job.remembered(videos, "videos", output / FACTS)
@@ -114,9 +114,12 @@ def report(argv: Sequence[str] | None = None) -> int:
         summary = Summary([Entry(*each) for each in zip(records, map(facts.__getitem__, videos))], names)
         found = [*summary.findings(), *contradicted(summary, predictions)]
         write_lines(output / FINDINGS, (json.dumps(one._asdict()) for one in found))
-        write_page(output, summary.page(str(source), found))
+        judged = {"labels judged": f"{len(predictions):,} of {len(records):,}"} if args.run else {}
+        write_page(output, summary.page(str(source), found, judged))
     counts = Counter(one.finding for one in found)
     print(f"{output / PAGE}: {len(records)} videos")
+    for what, told in judged.items():
+        print(f"  {what}: {told}")
     for finding, number in counts.most_common():
         print(f"  {finding}: {number}")
     return EXIT_FAILURES if counts["cannot be read"] else 0
@@ -139,6 +142,41 @@ def _videos(records: Sequence[VideoRecord], kind: str) -> list[Video]:
         )
         for number, record in enumerate(records)
     ]
+
+
+Predictions = Mapping[str, Sequence[Mapping[str, Any]]]
+"""The rows of predictions.jsonl for each path."""
+
+
+def _predictions_of(records: Sequence[VideoRecord], runs: Sequence[Path]) -> Predictions:
+    """The predictions of those videos whose label can be judged.
+
+    These have one label and one entry in the list: a span of a file is predicted as an entry of its own.
+
+    Raises:
+        ToolError: there are none.
+    """
+    files = Counter(located(record.path) for record in records)
+    found: dict[str, list[Mapping[str, Any]]] = {
+        path: []
+        for path in (located(record.path) for record in records if len(record.labels) == 1)
+        if files[path] == 1
+    }
+    if runs and not found:
+        raise ToolError(
+            "--run judges no label of this list: all entries share their files with others, or have several"
+        )
+    for row in (row for folder in runs for row in _predictions(folder)):
+        path = os.path.abspath(row["path"])
+        if path in found and not isinstance(row["label"], list):
+            found[path].append(row)
+    predicted = {path: rows for path, rows in found.items() if rows}
+    if runs and not predicted:
+        listed = ", ".join(map(str, runs))
+        raise ToolError(
+            f"--run {listed}: has predicted no video of this list; is --data_prefix that of the training?"
+        )
+    return predicted
 
 
 def _predictions(folder: Path) -> Iterator[dict[str, Any]]:
@@ -210,8 +248,8 @@ class Summary:
                 found.append(self.finding(entry.record, "bit rate", what, abs(rate)))
         return found
 
-    def page(self, title: str, found: Sequence[Finding]) -> Page:
-        """The page of the set."""
+    def page(self, title: str, found: Sequence[Finding], more: Mapping[str, str]) -> Page:
+        """The page of the set, with more numbers at its top."""
         facts = [entry.facts for entry in self.readable]
         sizes = Counter(entry.record.labels for entry in self.entries).values()
         told = {
@@ -222,6 +260,7 @@ class Summary:
             "smallest class": f"{min(sizes, default=0):,} videos",
             "length": f"{sum(one.length_sec for one in facts) / 3600:.2f} hours",
             "size": f"{sum(one.num_bytes for one in facts) / 1e9:.3f} GB",
+            **more,
         }
         rows = [
             {"line": one.line, "path": one.path, "classes": one.classes, "finding": one.finding}
@@ -321,43 +360,36 @@ def _format_rows(facts: Sequence[Facts]) -> list[dict[str, Any]]:
     ]
 
 
-def contradicted(summary: Summary, predictions: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def contradicted(summary: Summary, predictions: Predictions) -> list[Finding]:
     """The videos whose label a network contradicts, the surest first.
 
     A video counts if another class has a higher score than its own. The difference of the two scores says how
-    sure the network is; of several predictions of a video their mean counts. Entries that share a file, such
-    as spans, are left out, and videos with several labels.
+    sure the network is; of several predictions of a video their mean counts.
 
     Args:
         summary: the set.
-        predictions: rows of predictions.jsonl.
+        predictions: of its videos.
 
     Reference: Northcutt, Jiang, Chuang, "Confident Learning: Estimating Uncertainty in Dataset Labels", arXiv
     1911.00068, section 3: off-diagonal counts; here each video is ranked by its margin.
     """
-    files = Counter(located(entry.record.path) for entry in summary.entries)
-    records = {
-        located(entry.record.path): entry.record
-        for entry in summary.entries
-        if files[located(entry.record.path)] == 1 and len(entry.record.labels) == 1
-    }
-    margins: dict[str, list[tuple[float, str]]] = {}
-    for row in predictions:
-        path = os.path.abspath(row["path"])
-        if path not in records or isinstance(row["label"], list):
-            continue
-        scores = {each["label"]: each["score"] for each in row["top"]}
-        own = scores.pop(records[path].labels[0], 0.0)
-        best = max(row["top"], key=lambda each: each["score"] if each["label"] in scores else -1.0)
-        margins.setdefault(path, []).append((best["score"] - own, best["name"]))
+    records = {located(entry.record.path): entry.record for entry in summary.entries}
     found = []
-    for path, several in margins.items():
-        margin = float(np.mean([each for each, _ in several]))
+    for path, rows in predictions.items():
+        margins, names = zip(*(_margin(row, records[path].labels[0]) for row in rows))
+        margin = float(np.mean(margins))
         if margin > 0:
-            name = Counter(name for _, name in several).most_common(1)[0][0]
+            name = Counter(names).most_common(1)[0][0]
             detail = f"a network sees {name}, by {margin:.3f} of the score"
             found.append(summary.finding(records[path], CONTRADICTED, detail, margin))
     return _sorted(found)
+
+
+def _margin(row: Mapping[str, Any], label: int) -> tuple[float, str]:
+    """By how much the score of another class exceeds that of the label, and the name of this class."""
+    own = sum(each["score"] for each in row["top"] if each["label"] == label)
+    best = max(row["top"], key=lambda each: -1.0 if each["label"] == label else each["score"])
+    return best["score"] - own, best["name"]
 
 
 def _sorted(found: Sequence[Finding]) -> list[Finding]:

@@ -136,12 +136,17 @@ def test_contradicted_labels_come_with_the_surest_first(videos, tmp_path, capsys
     assert [one["path"].rpartition("/")[2] for one in found] == ["02.mp4", "00.mp4"]
     assert found[0]["detail"] == "a network sees odd, by 0.990 of the score"
     assert "a network sees walk" in (tmp_path / "out/report.html").read_text()
-    capsys.readouterr()
+    num_videos = len((videos / "all.list").read_text().splitlines())
+    assert f"  labels judged: 4 of {num_videos}\n" in capsys.readouterr().out
     assert main(words(videos, tmp_path / "other", "--run", tmp_path)) == 2
     assert f"--run {tmp_path}: holds no predictions.jsonl" in capsys.readouterr().err
+    (tmp_path / "predictions.jsonl").write_text(json.dumps(rows[-1]) + "\n")
+    assert main(words(videos, tmp_path / "other", "--run", tmp_path)) == 2
+    assert f"--run {tmp_path}: has predicted no video of this list" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
 
 
-def test_spans_are_looked_at_by_themselves(tmp_path):
+def test_spans_are_looked_at_by_themselves(tmp_path, capsys):
     dark = np.full((64, 96, 3), 16, np.uint8)
     moving = (np.roll(np.arange(96 * 64 * 3, dtype=np.uint8).reshape(64, 96, 3), at, 1) for at in range(40))
     write_video(tmp_path / "film.mp4", [*moving, *[dark] * 40], rate=20)
@@ -153,6 +158,9 @@ def test_spans_are_looked_at_by_themselves(tmp_path):
     flags = ("--data_prefix", tmp_path, "--output", tmp_path / "out", "--workers", 1)
     assert main(["data", "report", str(tmp_path / "all.jsonl"), *map(str, flags)]) == 0
     assert [(one["line"], one["finding"]) for one in findings(tmp_path / "out")] == [(2, "black")]
+    judged = ["data", "report", str(tmp_path / "all.jsonl"), *map(str, (*flags, "--run", tmp_path))]
+    assert main(judged) == 2
+    assert "--run judges no label of this list: all entries share their files" in capsys.readouterr().err
 
 
 def test_keyframes_and_what_reading_costs(tmp_path):
