@@ -16,10 +16,11 @@ from benchmarks.measuring import quartiles, time_in_turn, write_video
 from benchmarks.pipeline import RECIPES, Recipe
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader import Pipeline, VideoDataset, build_loader
 from paddlevideo_fast.loader.dali import DaliOptions
 from paddlevideo_fast.loader.dali.graph import generation_of, import_dali
-from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.machine import installed_gpus, num_cores
 
 OURS, CPU, GPU = "ours", "DALI on CPU", "DALI on GPU"
 _BATCHES_ON_GPU = 16  # in an epoch: reading files, decoding and resizing then run beside each other
@@ -34,7 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("clips", nargs="+", help="videos; encoded again where this DALI does not decode them")
     parser.add_argument("--recipe", choices=RECIPES, action="append", help="measure only this recipe")
     parser.add_argument("--batch-size", type=int, default=4, help="clips in a batch, all from one video")
-    parser.add_argument("--rounds", type=count(1), default=9, help="batches to measure on each side")
+    parser.add_argument(
+        "--rounds",
+        type=count(1),
+        default=9,
+        help="epochs to measure on each side: of one batch, with --gpu of 16",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of frames and crops")
     parser.add_argument("--gpu", type=count(0), help="decode on this GPU, against our reader on all cores")
 
@@ -47,7 +53,7 @@ def run(
     seed: int,
     gpu: int | None = None,
 ) -> dict[str, Any]:
-    """Measures the CPU time of a clip, with one decoding thread on each side; or on a GPU the time.
+    """Measures the CPU time of a clip with one decoding thread on each side; with `gpu`, its time.
 
     Args:
         clips: video files.
@@ -55,16 +61,20 @@ def run(
         batch_size: clips in a batch.
         rounds: epochs to measure on each side: of one batch, on a GPU of 16.
         seed: of frames and crops; both sides draw the same ones.
-        gpu: the GPU on which DALI decodes; our reader then has all cores. None: the CPU.
+        gpu: number of the GPU on which DALI decodes; our reader then has all cores. None: the CPU.
 
     Returns:
-        "dali", its version; "rounds", "batch_size", "seed", "cores"; "rows": for each recipe, video and side
-        "codec", "ms" (the median), "spread" (its quartiles), "ratio", our time over this
-        one, and "difference", the mean difference of the pixels from ours.
+        "dali", its version; "gpu", its name; "rounds", "batch_size", "seed", "cores"; "rows": for each
+        recipe, video and side "codec", "ms" (the median), "spread" (its quartiles), "ratio", our time over
+        this one, and "difference", the mean difference of the pixels from ours.
 
     Raises:
         MissingExtraError: DALI is not installed.
+        PaddleVideoFastError: there is no such GPU.
     """
+    gpus = installed_gpus()
+    if gpu is not None and gpu >= len(gpus):
+        raise PaddleVideoFastError(f"--gpu {gpu}: the driver of NVIDIA lists {len(gpus)} GPUs here")
     dali = import_dali()
     codecs = generation_of(dali).codecs("cpu" if gpu is None else "gpu")
     cv2.setNumThreads(1)
@@ -79,7 +89,8 @@ def run(
                     for side, row in measured.items()
                 ]
     settings = {"rounds": rounds, "batch_size": batch_size, "seed": seed, "cores": num_cores()}
-    return {"dali": dali.__version__, **settings, "rows": rows}
+    device = None if gpu is None else gpus[gpu].name
+    return {"dali": dali.__version__, "gpu": device, **settings, "rows": rows}
 
 
 def _decodable(clip: str, codecs: Any, path: Path) -> Any:

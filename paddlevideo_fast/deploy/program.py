@@ -8,7 +8,7 @@ import statistics
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -232,8 +232,9 @@ class OnnxProgram(Program):
         settings.intra_op_num_threads = options.num_threads
         if not options.optimize:
             settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        printed = io.StringIO()  # onnxruntime prints which libraries it does not find
         try:
-            with _prints_logged():
+            with contextlib.redirect_stdout(printed):
                 if provider != "cpu":
                     _load_libraries_of_pip(onnxruntime)
                 self._session = onnxruntime.InferenceSession(
@@ -247,7 +248,8 @@ class OnnxProgram(Program):
         if _ONNX_PROVIDERS[provider] not in self._session.get_providers():
             raise ProviderError(
                 f"{provider}: onnxruntime {onnxruntime.__version__} cannot load {_ONNX_PROVIDERS[provider]}: "
-                "it needs a GPU with its driver, and the CUDA, cuDNN and TensorRT that it was built for"
+                "it needs a GPU with its driver, and the CUDA, cuDNN and TensorRT that it was built for. "
+                f"{_GPU_PACKAGE} brings CUDA and cuDNN{_missing(printed.getvalue())}"
             )
         outputs = self._session.get_outputs()
         if not outputs or not outputs[0].type.startswith("tensor(float"):
@@ -273,7 +275,7 @@ _TENSORRT_WORKSPACE = 1 << 30  # bytes
 
 def _onnx_providers(provider: Provider, options: ProgramOptions) -> list[Any]:
     """What onnxruntime tries for each operator, in this order; operators without a kernel go to the next."""
-    # onnxruntime's exhaustive search, its default, costs seconds at each new shape
+    # onnxruntime's exhaustive search, its default, costs up to a second at each new shape
     on_cuda = {"gpu_mem_limit": options.gpu_mem_mb << 20, "cudnn_conv_algo_search": "HEURISTIC"}
     chain: dict[Provider, Any] = {
         "cpu": "CPUExecutionProvider",
@@ -289,22 +291,18 @@ def _onnx_providers(provider: Provider, options: ProgramOptions) -> list[Any]:
     return [chain[name] for name in PROVIDERS[PROVIDERS.index(provider) :: -1]]
 
 
+_GPU_PACKAGE = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
+
+
+def _missing(printed: str) -> str:
+    """The first library that onnxruntime has not found, of what it has printed."""
+    return next((f" ({line.strip()})" for line in printed.splitlines() if "Failed to load" in line), "")
+
+
 def _load_libraries_of_pip(onnxruntime: Any) -> None:
     """Loads CUDA and cuDNN of the packages of pip, where the system's loader does not look for them."""
     if hasattr(onnxruntime, "preload_dlls"):  # since onnxruntime 1.21
         onnxruntime.preload_dlls()
-
-
-@contextlib.contextmanager
-def _prints_logged() -> Iterator[None]:
-    """What onnxruntime prints about libraries and providers that it does not load goes to the debug log."""
-    told = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(told):
-            yield
-    finally:
-        if told.getvalue():
-            get_logger().debug("%s", told.getvalue().strip())
 
 
 def _check_onnxruntime_has(onnxruntime: Any, provider: Provider, options: ProgramOptions) -> None:
@@ -319,7 +317,7 @@ def _check_onnxruntime_has(onnxruntime: Any, provider: Provider, options: Progra
     if _ONNX_PROVIDERS[provider] not in there:
         raise ProviderError(
             f"{provider}: onnxruntime {onnxruntime.__version__} is built without {_ONNX_PROVIDERS[provider]} "
-            f"(it has {', '.join(there)}); install onnxruntime-gpu in its place"
+            f"(it has {', '.join(there)}); {_GPU_PACKAGE} in its place"
         )
 
 

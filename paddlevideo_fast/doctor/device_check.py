@@ -4,11 +4,13 @@ Each check compares the device with the CPU's float32 on a small TSM, with the t
 has the long checks.
 """
 
+import contextlib
 import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -88,7 +90,7 @@ def check_device(
     Args:
         progress: called with the name of each check before it runs.
         device: Paddle's name of the device; None: the one that Paddle computes on. Where that is the CPU,
-            only what onnxruntime computes is checked, on a GPU; each other result says why it did not run.
+            only the checks of onnxruntime run, if the driver lists a GPU; the others say why they do not.
 
     Returns:
         JSON values: "environment", and "checks", for each its "name", its "outcome" ("ok", "failed" or "not
@@ -125,8 +127,13 @@ def environment() -> dict[str, str]:
         "cuda": str(paddle.version.cuda()),
         "cudnn": str(paddle.version.cudnn()),
     }
+    for package in ("onnxruntime", "onnxruntime-gpu"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
     gpu = _gpu_in_use()
-    if gpu is not None:
+    if gpu is None:
+        found |= {"gpu": ", ".join(f"{each.name}, sm_{each.sm}" for each in installed_gpus()) or "none"}
+    else:
         properties = paddle.device.cuda.get_device_properties(gpu_number(paddle.get_device()))
         found["device"] = f"{gpu.name}, sm_{gpu.sm}"
         found["memory"] = f"{properties.total_memory / 2**30:.0f} GiB"
@@ -300,11 +307,11 @@ def _serving(provider: Provider, is_onnx: bool, half: bool = False) -> Callable[
 def _exported(folder: Path, is_onnx: bool, half: bool = False) -> Path:
     """The program of a small TSM, with the same weights in each call for one folder."""
     config, weights = load_config("tsm_motion"), folder / "weights.pdparams"
-    if not weights.exists():
-        with computing_on("cpu"):
-            paddle.save(build_model(config["MODEL"]).state_dict(), str(weights))
     options = ExportOptions(onnx_opset=13 if is_onnx else None, onnx_fp16=half)
-    files = export_model(config, weights, folder / ("half" if half else "whole"), options=options)
+    with computing_on("cpu"):  # this Paddle may have no code for the GPU
+        if not weights.exists():
+            paddle.save(build_model(config["MODEL"]).state_dict(), str(weights))
+        files = export_model(config, weights, folder / ("half" if half else "whole"), options=options)
     return files.onnx or files.program
 
 

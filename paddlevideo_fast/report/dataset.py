@@ -13,7 +13,7 @@ import numpy as np
 
 from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.errors import EXIT_FAILURES
-from paddlevideo_fast.io.urls import shown_url
+from paddlevideo_fast.io.urls import is_url, shown_url
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.facts import NUM_FRAMES, Facts, Video
@@ -151,30 +151,35 @@ Predictions = Mapping[str, Sequence[Mapping[str, Any]]]
 def _predictions_of(records: Sequence[VideoRecord], runs: Sequence[Path]) -> Predictions:
     """The predictions of those videos whose label can be judged.
 
-    These have one label and one entry in the list: a span of a file is predicted as an entry of its own.
+    These have one label, and their file has one entry in the list: predictions do not say which span they are
+    of.
 
     Raises:
         ToolError: there are none.
     """
-    files = Counter(located(record.path) for record in records)
+    listed = [shown_url(located(record.path)) for record in records]
+    of_file = Counter(listed)
     found: dict[str, list[Mapping[str, Any]]] = {
-        path: []
-        for path in (located(record.path) for record in records if len(record.labels) == 1)
-        if files[path] == 1
+        path: [] for path, record in zip(listed, records) if of_file[path] == 1 and len(record.labels) == 1
     }
+    given = ", ".join(map(str, runs))
     if runs and not found:
         raise ToolError(
-            "--run judges no label of this list: all entries share their files with others, or have several"
+            "--run can judge no label of this list: each entry shares its file with another entry, or has "
+            "not exactly one label"
         )
-    for row in (row for folder in runs for row in _predictions(folder)):
-        path = os.path.abspath(row["path"])
+    rows = [row for folder in runs for row in _predictions(folder)]
+    if rows and all(isinstance(row["label"], list) for row in rows):
+        raise ToolError(f"--run {given}: was trained with several labels for a video, which cannot be judged")
+    for row in rows:
+        path = row["path"] if is_url(row["path"]) else os.path.abspath(row["path"])
         if path in found and not isinstance(row["label"], list):
             found[path].append(row)
-    predicted = {path: rows for path, rows in found.items() if rows}
+    predicted = {path: several for path, several in found.items() if several}
     if runs and not predicted:
-        listed = ", ".join(map(str, runs))
         raise ToolError(
-            f"--run {listed}: has predicted no video of this list; is --data_prefix that of the training?"
+            f"--run {given}: its predictions are of other videos than this list; if the videos are the same, "
+            "give the --data_prefix of the training"
         )
     return predicted
 
@@ -373,7 +378,7 @@ def contradicted(summary: Summary, predictions: Predictions) -> list[Finding]:
     Reference: Northcutt, Jiang, Chuang, "Confident Learning: Estimating Uncertainty in Dataset Labels", arXiv
     1911.00068, section 3: off-diagonal counts; here each video is ranked by its margin.
     """
-    records = {located(entry.record.path): entry.record for entry in summary.entries}
+    records = {shown_url(located(entry.record.path)): entry.record for entry in summary.entries}
     found = []
     for path, rows in predictions.items():
         margins, names = zip(*(_margin(row, records[path].labels[0]) for row in rows))

@@ -13,8 +13,10 @@ from benchmarks import (
     cpu,
     cpu_child,
     exactness,
+    int8,
     live,
     loader,
+    onnx_gpu,
     paddlevideo,
     pipeline,
     reader,
@@ -22,10 +24,12 @@ from benchmarks import (
     scale,
 )
 from benchmarks.measuring import ROOT, as_text, in_turn, write_clips
+from paddlevideo_fast.deploy.program import ProgramOptions
 from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
 from paddlevideo_fast.io import block_cache
-from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.machine import Gpu, num_cores
 from tests.support.forking import Fresh
+from tests.support.onnx_packages import needs_onnx
 
 
 def test_every_benchmark_has_a_module_with_help(command, capsys):
@@ -49,6 +53,33 @@ def test_wrong_input_is_one_message(command, capsys):
     with pytest.raises(SystemExit):
         command("benchmark").main(["reader", "--rounds", "0"])
     assert "'0' is no whole number from 1 on" in capsys.readouterr().err
+
+
+def test_without_a_gpu_its_benchmarks_are_one_message(command, capsys, monkeypatch):
+    monkeypatch.setattr("benchmarks.onnx_gpu.installed_gpus", list)
+    monkeypatch.setattr("benchmarks.dali.installed_gpus", list)
+    for words in (["onnx_gpu"], ["dali", "--gpu", "0", "a.mp4"]):
+        assert command("benchmark").main(words) == 2
+        assert "the driver of NVIDIA lists" in capsys.readouterr().err
+
+
+@needs_onnx
+def test_programs_on_a_gpu_are_timed_beside_the_cpu(monkeypatch):
+    """Rehearsed on the CPU, with a small network."""
+    monkeypatch.setattr(onnx_gpu, "installed_gpus", lambda: [Gpu("a card", 90)])
+    monkeypatch.setattr(onnx_gpu, "ProgramOptions", lambda providers: ProgramOptions(providers=("cpu",)))
+    monkeypatch.setattr(int8, "NETWORKS", {"small": ["../quickstart/tsm_motion.yaml"]})
+    result = onnx_gpu.run(["small"])
+    row = result["networks"]["small"]
+    assert result["gpu"] == "a card"
+    assert {batch: [*ms] for batch, ms in row["ms"].items()} == {
+        "1": ["CPU", "CUDA", "CUDA, 16 bits"],
+        "8": ["CUDA", "CUDA, 16 bits"],
+    }
+    assert row["deviation"]["CUDA"] == 0 < row["deviation"]["CUDA, 16 bits"] < 0.01
+    for kind in ("new_shape_ms", "searched_ms"):
+        assert row[kind].keys() == {"HEURISTIC", "EXHAUSTIVE"}
+        assert min(row[kind].values()) > 0
 
 
 def test_no_side_is_favoured():

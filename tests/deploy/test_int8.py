@@ -69,6 +69,7 @@ def test_the_program_is_small_and_predicts_as_in_float(made, run, tmp_path):
     assert (found["num_clips"], found["calibrated_with"], found["float_layers"]) == (10, 10, [])
     assert found["top1_float32"] == 1.0
     assert found["top1"] >= 0.9
+    assert found["speedup"] > 0
     nodes = [node.op_type for node in onnx.load(str(tmp_path / "TSM_motion.onnx")).graph.node]
     assert nodes.count("QuantizeLinear") > nodes.count("Conv") > 5
     in_float, in_int8 = (

@@ -166,7 +166,10 @@ def test_threads_and_optimization_are_onnxruntimes(exported, trained):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (ProgramOptions(providers=("tensorrt",)), "tensorrt: onnxruntime .* install onnxruntime-gpu"),
+        (
+            ProgramOptions(providers=("tensorrt",)),
+            r"tensorrt: onnxruntime .* pip install \"onnxruntime-gpu\[cuda,cudnn\]\" in its place",
+        ),
         (ProgramOptions(providers=("cuda",)), "cuda: onnxruntime .* is built without CUDAExecutionProvider"),
         (ProgramOptions(precision="fp16"), "precision fp16: cpu runs .* export it with --fp16"),
         (ProgramOptions(use_mkldnn=True), "enable_mkldnn: its operators are Paddle"),
@@ -194,18 +197,23 @@ def test_a_provider_whose_libraries_do_not_load_is_told(exported, trained, monke
     there = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: there)
     searched = []
-    monkeypatch.setattr("onnxruntime.preload_dlls", lambda: searched.append(print("no CUDA")), raising=False)
+    monkeypatch.setattr(
+        "onnxruntime.preload_dlls", lambda: searched.append(print("Failed to load libcudnn")), raising=False
+    )
     path = exported("tsm", FLOAT32).onnx
     open_program(path)
     assert searched == []  # a CPU needs none of them
-    with pytest.raises(ProgramError, match="cuda: onnxruntime .* cannot load CUDAExecutionProvider"):
+    with pytest.raises(
+        ProgramError,
+        match=r"cuda: onnxruntime .* cannot load CUDAExecutionProvider.*\(Failed to load libcudnn\)$",
+    ):
         open_program(path, options=ProgramOptions(providers=("cuda",)))
     with caplog.at_level("WARNING"):
         program = open_program(path, options=ProgramOptions(providers=("tensorrt", "cuda", "cpu")))
     assert [text.partition(":")[0] for text in caplog.messages] == ["tensorrt", "cuda"]
     assert program.provider == "cpu"
     assert len(searched) == 3
-    assert "no CUDA" not in capsys.readouterr().out
+    assert "libcudnn" not in capsys.readouterr().out
     clips = np.random.default_rng(1).standard_normal((2, 8, 3, 56, 56)).astype("float32")
     assert close(program.run(clips), logits_of(trained("tsm").model, clips))
 

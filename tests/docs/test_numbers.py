@@ -170,7 +170,8 @@ def held() -> dict[str, list[str]]:
     (half,) = (row["ratio"] for row in load("frames_cache")["rows"] if row["share"] < 1)
     on_gpu = load("onnx_gpu")["networks"]
     new_shape = on_gpu["X3D-M, 16×224²"]["new_shape_ms"].values()
-    deviations = [value for row in on_gpu.values() for value in row["deviation"].values() if value]
+    compared = {(name, how): value for name in on_gpu for how, value in on_gpu[name]["deviation"].items()}
+    assert compared.pop(("TSM-R50, 8×224²", "CUDA, 16 bits")) is None
     return {
         "README": [
             *(*gain("tsm"), *gain("slowfast"), *minutes, f"{mean(top1):.0f}", *span(top1, ".0f")),
@@ -183,7 +184,7 @@ def held() -> dict[str, list[str]]:
             *(f"{scale['clips_per_sec']['one']:.2f}", f"{one:.2f}"),
             *span(to_keep, ".0f"),
             *(*span((row["later_ms"] for row in frames), ".1f"), f"{half:.1f}"),
-            f"{100 * max(deviations):.1f}",
+            f"{100 * max(compared.values()):.1f}",
             *(
                 f"{100 * copies['recall']:.1f}",
                 f"{100 * copies['precision']:.0f}",

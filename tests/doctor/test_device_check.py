@@ -73,7 +73,12 @@ def test_a_gpu_without_code_in_this_paddle_fails_with_the_wheel_it_needs(monkeyp
     monkeypatch.setattr(device_check, "_gpu_in_use", lambda: Gpu("a card", 120))
     monkeypatch.setattr(device_check, "no_gpu", lambda: None)
     monkeypatch.setattr(device_check, "environment", dict)
+    monkeypatch.setattr(device_check, "installed_gpus", list)
     assert {each["outcome"] for each in check_device()["checks"]} == {"failed"}
+    monkeypatch.setattr(device_check, "installed_gpus", lambda: [Gpu("a card", 120)])
+    tried = dict.fromkeys(device_check.ON_ONNXRUNTIME, lambda device: "tried")
+    monkeypatch.setattr(device_check, "CHECKS", {**CHECKS, **tried})
+    assert {each["name"] for each in check_device()["checks"] if each["outcome"] == "ok"} == {*tried}
 
 
 def test_a_paddle_for_cpus_names_the_wheel_of_the_gpu_that_is_there(monkeypatch, tmp_path):

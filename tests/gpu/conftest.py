@@ -36,7 +36,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     skipped = [report.nodeid for report in terminalreporter.stats.get("skipped", [])]
     own = sorted({name for name in skipped if name.startswith("tests/gpu/")})
     if own and not REHEARSAL and (reason := no_gpu()):
-        terminalreporter.section("tests of the GPU suite that were not run")
-        terminalreporter.line(f"{reason}. With a GPU these run:")
+        terminalreporter.section("tests of the GPU suite that were not run; `-rs` says why")
+        terminalreporter.line(f"{reason}.")
         for name in own:
             terminalreporter.line(f"  {name}")

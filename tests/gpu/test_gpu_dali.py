@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from tests.loader import building
-from tests.support.dali_codecs import WHERE, HostLoader, has_dali
+from tests.support.dali_codecs import WHERE, HostLoader, no_dali
 
-if not has_dali():
-    pytest.skip("DALI is not installed: pip install -e '.[dali120]'", allow_module_level=True)
+if reason := no_dali():
+    pytest.skip(reason, allow_module_level=True)
 
 from paddlevideo_fast.loader.dali.graph import generation_of, import_dali
 
@@ -20,6 +20,7 @@ ENCODERS = {
     "hevc": {"codec": "libx265"},
     "vp8": {"codec": "libvpx"},
     "vp9": {"codec": "libvpx-vp9"},
+    "av1": {"codec": "libsvtav1"},
     "mpeg4": {"codec": "mpeg4"},
 }
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import gc
 import re
 import threading
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
 
 from paddlevideo_fast.loader import ClipRequest, LoaderError, TransformError
+from paddlevideo_fast.loader.dali.graph import require_codec
 from paddlevideo_fast.loader.pipeline import VideoFacts
 from tests.loader import building
-from tests.support.dali_codecs import WHERE, HostLoader, clip_for_dali, encoder, has_dali
+from tests.support.dali_codecs import WHERE, HostLoader, clip_for_dali, encoder, no_dali
 
-if not has_dali():
-    pytest.skip("DALI is not installed: pip install -e '.[dali120]'", allow_module_level=True)
+if reason := no_dali():
+    pytest.skip(reason, allow_module_level=True)
 
 NUM_CLIPS = 6
 # Colour conversions differ by 2.5 levels on average in these clips, and DALI shrinks with a wider filter.
@@ -285,6 +287,14 @@ def test_a_codec_that_dali_does_not_decode(root, make_clip):
     (root / "old.list").write_text("0.mp4 0\nold.mp4 1\n")
     with pytest.raises(LoaderError, match=rf"old.mp4: DALI .* does not decode {codec} on {where}"):
         list(loader_of(dataset_of(root, training=False, name="old.list")).epoch(0))
+
+
+@pytest.mark.parametrize(("version", "codec"), [("2.4.0", "mjpeg"), ("1.53.0", "mjpeg"), ("1.34.0", "av1")])
+def test_codecs_that_no_gpu_decodes(version, codec):
+    with pytest.raises(
+        LoaderError, match=rf"a\.mkv: DALI {version} does not decode {codec} on a GPU, only .*h264"
+    ):
+        require_codec(SimpleNamespace(__version__=version), "gpu", codec, "a.mkv")
 
 
 def test_what_a_pipeline_cannot_ask_of_dali(root):

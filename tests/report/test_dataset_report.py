@@ -12,6 +12,9 @@ import pytest
 from benchmarks.measuring import write_video
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.io.urls import shown_url
+from paddlevideo_fast.loader.annotations import VideoRecord
+from paddlevideo_fast.report.dataset import _predictions_of
 from tests.support.numbered_clips import write_clip
 
 
@@ -138,12 +141,24 @@ def test_contradicted_labels_come_with_the_surest_first(videos, tmp_path, capsys
     assert "a network sees walk" in (tmp_path / "out/report.html").read_text()
     num_videos = len((videos / "all.list").read_text().splitlines())
     assert f"  labels judged: 4 of {num_videos}\n" in capsys.readouterr().out
+    assert f"4 of {num_videos}" in (tmp_path / "out/report.html").read_text()
     assert main(words(videos, tmp_path / "other", "--run", tmp_path)) == 2
     assert f"--run {tmp_path}: holds no predictions.jsonl" in capsys.readouterr().err
     (tmp_path / "predictions.jsonl").write_text(json.dumps(rows[-1]) + "\n")
     assert main(words(videos, tmp_path / "other", "--run", tmp_path)) == 2
-    assert f"--run {tmp_path}: has predicted no video of this list" in capsys.readouterr().err
+    assert f"--run {tmp_path}: its predictions are of other videos" in capsys.readouterr().err
+    (tmp_path / "predictions.jsonl").write_text(json.dumps({**rows[0], "label": [0, 1]}) + "\n")
+    assert main(words(videos, tmp_path / "other", "--run", tmp_path)) == 2
+    assert f"--run {tmp_path}: was trained with several labels" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+def test_videos_at_urls_are_judged(tmp_path):
+    url = "https://store.example/set/a.mp4?token=secret"
+    predicted = {**row(tmp_path, "a", 0, [(0, 1.0)]), "path": shown_url(url)}  # as a run writes it
+    (tmp_path / "predictions.jsonl").write_text(json.dumps(predicted) + "\n")
+    records = [VideoRecord(url, (0,)), VideoRecord(str(tmp_path / "b.mp4"), (1,))]
+    assert [len(rows) for rows in _predictions_of(records, [tmp_path]).values()] == [1]
 
 
 def test_spans_are_looked_at_by_themselves(tmp_path, capsys):
@@ -160,7 +175,7 @@ def test_spans_are_looked_at_by_themselves(tmp_path, capsys):
     assert [(one["line"], one["finding"]) for one in findings(tmp_path / "out")] == [(2, "black")]
     judged = ["data", "report", str(tmp_path / "all.jsonl"), *map(str, (*flags, "--run", tmp_path))]
     assert main(judged) == 2
-    assert "--run judges no label of this list: all entries share their files" in capsys.readouterr().err
+    assert "--run can judge no label of this list: each entry shares its file" in capsys.readouterr().err
 
 
 def test_keyframes_and_what_reading_costs(tmp_path):

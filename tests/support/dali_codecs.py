@@ -20,11 +20,13 @@ _GPU = os.environ.get("DALI_TEST_GPU")
 WHERE = DaliOptions(None if _GPU is None else int(_GPU))
 
 
-def has_dali() -> bool:
-    """Whether DALI is installed and can work where it is asked to; its tests are skipped, by name, else."""
+def no_dali() -> str | None:
+    """Why the tests of DALI cannot run; None: they can."""
+    if importlib.util.find_spec("nvidia") is None or importlib.util.find_spec("nvidia.dali") is None:
+        return "DALI is not installed: pip install -e '.[dali120]'"
     if _GPU is not None and not installed_gpus():
-        return False
-    return importlib.util.find_spec("nvidia") is not None and bool(importlib.util.find_spec("nvidia.dali"))
+        return f"DALI_TEST_GPU={_GPU}: the driver lists no GPU"
+    return None
 
 
 def encoder() -> dict[str, Any]:
