@@ -37,6 +37,8 @@ def test_a_check_of_the_doctor(request, name):
 
 @pytest.mark.parametrize("level", ["O1", "O2"])
 def test_softmax_and_layer_norm_compute_in_float32(device, level):
+    if device == "cpu":
+        pytest.skip("a CPU multiplies no matrices in float16")
     with computing_on(device), MixedPrecision(level, "float16").operators(nn.Layer()):
         x = paddle.rand([4, 8]).astype("float16")
         assert paddle.matmul(x, x, transpose_y=True).dtype == paddle.float16
