@@ -81,9 +81,10 @@ test-paddle-gpu:
 	$(call install,$(PADDLE_GPU_VENV)) "paddlepaddle-gpu==2.6.2" "protobuf<7" setuptools -e ".[dev]"
 	$(PADDLE_GPU_VENV)/bin/python -m pytest -n 2 $(PYTEST_ARGS)
 
-# On a machine with a GPU and paddlepaddle-gpu in $(VENV); elsewhere it says what it would run, and why not.
+# On a machine with a GPU and paddlepaddle-gpu in $(VENV); elsewhere it says what it would run, and why not. With
+# GPU_SUITE_DEVICE=cpu it is a rehearsal on the CPU.
 test-gpu: setup-test
-	DALI_TEST_GPU=0 $(BIN)/python -m pytest tests/gpu tests/loader/test_dali.py
+	DALI_TEST_GPU=0 $(BIN)/python -m pytest tests/gpu tests/loader/test_dali.py $(PYTEST_ARGS)
 
 test-trackers:
 	test -x $(TRACKERS_VENV)/bin/python || $(PYTHON) -m venv $(TRACKERS_VENV)
