@@ -211,7 +211,8 @@ class _Quantizer:
         folder: an empty one, for `prepared`.
 
     Attributes:
-        prepared: the program, with its batch norms in its convolutions, and as `make_planar` writes it.
+        prepared: the program, with its batch norms in its convolutions, and as `make_planar` and
+            `fuse_attention` write it.
         layers: names of the operators that have weights, in their order.
         swish: which operators of swish stand between the layers.
     """
@@ -222,6 +223,7 @@ class _Quantizer:
             import onnxruntime
             from onnxruntime.quantization.shape_inference import quant_pre_process
 
+            from paddlevideo_fast.deploy.fused_attention import fuse_attention
             from paddlevideo_fast.deploy.planar import make_planar
         except ModuleNotFoundError as error:
             raise MissingExtraError(str(error.name), "onnx", "export to int8") from error
@@ -231,16 +233,24 @@ class _Quantizer:
         program = onnx.load(str(self.prepared))
         if not make_planar(program):
             logger.info("3D convolutions remain, which are slow in int8: the export has a free H or W")
+        num_fused = fuse_attention(program)
         onnx.save(program, str(self.prepared))
         graph = program.graph
-        weights = {value.name for value in graph.initializer}
+        weights = {value.name: len(value.dims) for value in graph.initializer}
         layers = [node for node in graph.node if node.op_type in _LAYERS]
-        self.layers = [node.name for node in layers if weights.intersection(node.input[1:])]
-        products = len(layers) - len(self.layers)
+        # onnxruntime multiplies with no batch of matrices whose channels have scales of their own
+        batches = {name for name, ndim in weights.items() if ndim > 2}
+        self.layers = [
+            node.name
+            for node in layers
+            if weights.keys() & node.input[1:]
+            and not (node.op_type == "MatMul" and batches.intersection(node.input))
+        ]
+        is_transformer = num_fused > 0 or len(layers) > len(self.layers)
         # a transformer keeps its residuals, norms and attention in float
-        around = () if products else (*_BETWEEN, *_SWISH, *_SHAPES)
+        around = () if is_transformer else (*_BETWEEN, *_SWISH, *_SHAPES)
         # what follows its products is in float, so that onnxruntime gives their results in float at once
-        self._options = {"OpTypesToExcludeOutputQuantization": ["MatMul"]} if products else {}
+        self._options = {"OpTypesToExcludeOutputQuantization": ["MatMul"]} if is_transformer else {}
         self._between = {node.name: node.op_type for node in graph.node if node.op_type in around}
         self.swish = sorted(set(self._between.values()).intersection(_SWISH))
         self._input = next(value.name for value in graph.input if value.name not in weights)

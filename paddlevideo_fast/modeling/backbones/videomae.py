@@ -37,7 +37,7 @@ class TubeletEmbedding(nn.Layer):
 
     def forward(self, tubelets: paddle.Tensor) -> paddle.Tensor:
         """Tubelets [N, L, P, 3] to tokens [N, L, channels]."""
-        return self.proj(tubelets.flatten(2))
+        return self.proj(tubelets.reshape([0, 0, -1]))
 
     def grid(self, clips: paddle.Tensor) -> tuple[int, int, int]:
         """How many tubelets clips [N, 3, T, H, W] have along time, height and width; -1 where that is free.
