@@ -63,12 +63,15 @@ def test_without_a_gpu_its_benchmarks_are_one_message(command, capsys, monkeypat
         assert "the driver of NVIDIA lists" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+@pytest.mark.whole
 @needs_onnx
 def test_programs_on_a_gpu_are_timed_beside_the_cpu(monkeypatch):
     """Rehearsed on the CPU, with a small network."""
     monkeypatch.setattr(onnx_gpu, "installed_gpus", lambda: [Gpu("a card", 90)])
     monkeypatch.setattr(onnx_gpu, "ProgramOptions", lambda providers: ProgramOptions(providers=("cpu",)))
     monkeypatch.setattr(int8, "NETWORKS", {"small": ["../quickstart/tsm_motion.yaml"]})
+    monkeypatch.setattr(int8, "write_clips", lambda folder, num_clips: write_clips(folder, num_clips, 4))
     result = onnx_gpu.run(["small"])
     row = result["networks"]["small"]
     assert result["gpu"] == "a card"
