@@ -1,9 +1,8 @@
 """Writes attention in an ONNX program as the one operator that onnxruntime has for it."""
 
-from collections.abc import Mapping, Sequence
+from onnx import ModelProto, NodeProto, TensorProto, helper, shape_inference
 
-import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
+from paddlevideo_fast.deploy.onnx_rewriter import Rewriter, attributes_of
 
 _DOMAIN = "com.microsoft"
 # From what the two products read to [N, S, H, D]: Q and V lie as [N, H, S, D], keys as [N, H, D, S].
@@ -25,80 +24,54 @@ def fuse_attention(program: ModelProto) -> int:
 
     Reference: Dao et al., "FlashAttention", arXiv 2205.14135, algorithm 1.
     """
-    graph = program.graph
-    inferred = shape_inference.infer_shapes(program).graph
-    shapes = {
-        value.name: [size.dim_value for size in value.type.tensor_type.shape.dim]
-        for value in inferred.value_info
-    }
-    made = {name: node for node in graph.node for name in node.output}
-    readers: dict[str, list[NodeProto]] = {}
-    for node in graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
-    replaced: dict[str, list[NodeProto]] = {}  # by the output of a node, what comes in its place
-    num_fused = 0
-    for node in graph.node:
-        products = _products_around(node, made, readers)
-        if products is None:
-            continue
-        scores, product = products
-        _, num_heads, _, head_size = shapes.get(scores.input[0]) or (0, 0, 0, 0)
-        if num_heads and head_size and shapes.get(product.input[1], [])[-1:] == [head_size]:
-            nodes, constants = _attention(scores, product, num_heads, head_size)
-            replaced |= {scores.output[0]: [], node.output[0]: [], product.output[0]: nodes}
-            graph.initializer.extend(constants)
-            num_fused += 1
-            # ONNX does not know what the operator gives
-            graph.value_info.append(
-                helper.make_tensor_value_info(nodes[-2].input[0], TensorProto.FLOAT, None)
-            )
-    if not num_fused:
+    rewriter = _Attention(shape_inference.infer_shapes(program), "attention")
+    products = {}  # by the output of the second one
+    dropped = set()
+    for node in program.graph.node:
+        found = rewriter.products_around(node)
+        if found is not None:
+            scores, product = found
+            products[product.output[0]] = scores
+            dropped |= {scores.output[0], node.output[0]}
+    if not products:
         return 0
-    nodes = [each for node in graph.node for each in replaced.get(node.output[0], [node])]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    fused = []
+    for node in program.graph.node:
+        if node.output[0] in products:
+            fused.append(rewriter.add_attention(products[node.output[0]], node))
+        elif node.output[0] not in dropped:
+            rewriter.nodes.append(node)
+    rewriter.write(program)
+    # ONNX does not know what the operator gives
+    kinds = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in fused]
+    program.graph.value_info.extend(kinds)
     if _DOMAIN not in {each.domain for each in program.opset_import}:
         program.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
-    return num_fused
+    return len(fused)
 
 
-def _products_around(
-    softmax: NodeProto, made: Mapping[str, NodeProto], readers: Mapping[str, Sequence[NodeProto]]
-) -> tuple[NodeProto, NodeProto] | None:
-    """The matrix products before and after a softmax, where nothing else reads what is between them."""
-    if softmax.op_type != "Softmax":
-        return None
-    scores, after = made.get(softmax.input[0]), readers.get(softmax.output[0], ())
-    if scores is None or len(readers[softmax.input[0]]) != 1 or len(after) != 1:
-        return None
-    (product,) = after
-    is_attention = scores.op_type == product.op_type == "MatMul" and product.input[0] == softmax.output[0]
-    return (scores, product) if is_attention else None
+class _Attention(Rewriter):
+    def products_around(self, softmax: NodeProto) -> tuple[NodeProto, NodeProto] | None:
+        """The products before and after a softmax, if they are attention that nothing else reads from."""
+        if softmax.op_type != "Softmax" or attributes_of(softmax).get("axis", -1) not in (-1, 3):
+            return None
+        scores, product = self.made.get(softmax.input[0]), self.only_reader(softmax.output[0])
+        if scores is None or product is None or self.only_reader(scores.output[0]) is None:
+            return None
+        if {scores.op_type, product.op_type} != {"MatMul"} or product.input[0] != softmax.output[0]:
+            return None
+        queries, values = self.shapes.get(scores.input[0], []), self.shapes.get(product.input[1], [])
+        is_fixed = len(queries) == len(values) == 4 and queries[1] > 0 and queries[3] == values[3] > 0
+        return (scores, product) if is_fixed else None
 
-
-def _attention(
-    scores: NodeProto, product: NodeProto, num_heads: int, head_size: int
-) -> tuple[list[NodeProto], list[TensorProto]]:
-    """The nodes in place of two products, and the constants that they need."""
-    name = product.output[0]
-    joined = numpy_helper.from_array(np.array([0, 0, num_heads * head_size], np.int64), f"{name}.joined")
-    apart = numpy_helper.from_array(np.array([0, 0, num_heads, head_size], np.int64), f"{name}.apart")
-    nodes: list[NodeProto] = []
-    inputs: list[str] = []
-    for given, order in zip((*scores.input, product.input[1]), _ORDERS):
-        heads_last, flat = f"{name}.{len(inputs)}.heads_last", f"{name}.{len(inputs)}.flat"
-        nodes.append(helper.make_node("Transpose", [given], [heads_last], heads_last, perm=order))
-        nodes.append(helper.make_node("Reshape", [heads_last, joined.name], [flat], flat))
-        inputs.append(flat)
-    flat, heads_last = f"{name}.flat", f"{name}.heads_last"
-    fused = helper.make_node("MultiHeadAttention", inputs, [flat], f"{name}.attention", domain=_DOMAIN)
-    fused.attribute.extend(
-        helper.make_attribute(*each) for each in (("num_heads", num_heads), ("scale", 1.0))
-    )
-    nodes += [
-        fused,
-        helper.make_node("Reshape", [flat, apart.name], [heads_last], heads_last),
-        helper.make_node("Transpose", [heads_last], [name], product.name, perm=_ORDERS[0]),
-    ]
-    return nodes, [joined, apart]
+    def add_attention(self, scores: NodeProto, product: NodeProto) -> str:
+        """Adds the operator in place of two products; gives the name of its own output."""
+        _, num_heads, _, head_size = self.shapes[scores.input[0]]
+        inputs = []
+        for name, order in zip((*scores.input, product.input[1]), _ORDERS):
+            heads_last = self.add("Transpose", [name], perm=order)
+            inputs.append(self.add("Reshape", [heads_last, self.constant([0, 0, num_heads * head_size])]))
+        joined = self.add("MultiHeadAttention", inputs, domain=_DOMAIN, num_heads=num_heads, scale=1.0)
+        heads_last = self.add("Reshape", [joined, self.constant([0, 0, num_heads, head_size])])
+        self.add("Transpose", [heads_last], product.output[0], product.name, perm=_ORDERS[0])
+        return joined

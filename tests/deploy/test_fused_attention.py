@@ -72,7 +72,33 @@ def test_the_result_is_that_of_the_products(keys):
     ids=["a bias", "scores that are read elsewhere", "shares that are read elsewhere"],
 )
 def test_other_attention_stays_as_it_is(between, output):
-    given = program(between=between, output=output)
+    assert_stays(program(between=between, output=output))
+
+
+def assert_stays(given):
     found, number = fused(given)
     assert number == 0
     assert found == given
+
+
+def test_scores_that_are_an_output_stay():
+    given = program()
+    given.graph.output.append(onnx.helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, None))
+    assert_stays(given)
+
+
+def test_a_softmax_over_the_queries_stays():
+    given = program()
+    (softmax,) = (node for node in given.graph.node if node.op_type == "Softmax")
+    softmax.attribute[0].i = 2
+    assert_stays(given)
+
+
+def test_attention_without_heads_stays():
+    nodes = [
+        ("Transpose", ["clips"], "keys", {"perm": (0, 2, 1)}),
+        ("MatMul", ["clips", "keys"], "scores", {}),
+        ("Softmax", ["scores"], "shares", {"axis": -1}),
+        ("MatMul", ["shares", "clips"], "logits", {}),
+    ]
+    assert_stays(program_of(nodes, {}, ["N", LENGTH, SIZE]))
