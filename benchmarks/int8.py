@@ -1,7 +1,6 @@
 """Exported networks in float32 and in int8: time of a clip, size, and top-1 of trained ones."""
 
 import argparse
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -77,16 +76,11 @@ def run(networks: Sequence[str], trained: Sequence[str], calibration_clips: int 
 
 def _timed(folder: Path, title: str) -> dict[str, Any]:
     cfg, weights = random_network(folder, title)
-    return _compared(_exports(cfg, weights, folder / slug(title), _NUM_CLIPS))
-
-
-def slug(title: str) -> str:
-    """A folder name for a network."""
-    return re.sub(r"\W+", "_", title, flags=re.ASCII)
+    return _compared(_exports(cfg, weights, weights.parent, _NUM_CLIPS))
 
 
 def random_network(folder: Path, title: str) -> tuple[Config, Path]:
-    """The config of one of NETWORKS with made-up videos, and random weights; the files are in the folder."""
+    """The config of one of NETWORKS with made-up videos, and random weights in a folder of their own."""
     listed = folder / "clips.list"
     if not listed.exists():
         listed.write_text("".join(f"{path} 0\n" for path in write_clips(folder, 2 * _NUM_CLIPS)))
@@ -98,7 +92,7 @@ def random_network(folder: Path, title: str) -> tuple[Config, Path]:
             *overrides,
         ],
     )
-    weights = folder / "random.pdparams"
+    weights = folder / Path(config).stem / "random.pdparams"
     paddle.seed(1)
     paddle.save(build_model(cfg["MODEL"], load_pretrained=False).state_dict(), str(weights))
     return cfg, weights

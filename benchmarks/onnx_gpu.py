@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.int8 import NETWORKS, OPSET, random_network, slug
+from benchmarks.int8 import NETWORKS, OPSET, random_network
 from benchmarks.measuring import version_of
 from paddlevideo_fast.deploy.export import ExportOptions, deviation_of, export_model
 from paddlevideo_fast.deploy.predictor import Predictor
@@ -57,7 +57,7 @@ def _measured(folder: Path, title: str) -> dict[str, Any]:
         export_model(
             cfg,
             weights,
-            folder / slug(title) / name,
+            weights.parent / name,
             options=ExportOptions(onnx_opset=OPSET, onnx_fp16=name == "half"),
         )
         for name in ("full", "half")

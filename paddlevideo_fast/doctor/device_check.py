@@ -132,7 +132,7 @@ def environment() -> dict[str, str]:
             found[package] = metadata.version(package)
     gpu = _gpu_in_use()
     if gpu is None:
-        found |= {"gpu": ", ".join(f"{each.name}, sm_{each.sm}" for each in installed_gpus()) or "none"}
+        found["gpu"] = ", ".join(f"{each.name}, sm_{each.sm}" for each in installed_gpus()) or "none"
     else:
         properties = paddle.device.cuda.get_device_properties(gpu_number(paddle.get_device()))
         found["device"] = f"{gpu.name}, sm_{gpu.sm}"

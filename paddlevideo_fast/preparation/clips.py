@@ -13,6 +13,7 @@ from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader, open_frames, 
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import as_path, walk
 from paddlevideo_fast.preparation.run import ToolError, digest_of, state_of
+from paddlevideo_fast.preparation.work import Outcome
 
 
 class Clip(NamedTuple):
@@ -43,12 +44,8 @@ def open_clip(path: str, num_frames: int | None, suffix: str | None, backend: st
     return open_video(path, backend) if num_frames is None else open_frames(path, suffix or "", num_frames)
 
 
-class OfFile(Protocol):
-    """What came of reading a file: an outcome of `work.Task`."""
-
-    @property
-    def cause(self) -> str | None:
-        """Why it cannot be read; empty or None where it can."""
+class OfFile(Outcome, Protocol):
+    """What came of reading a file."""
 
     @property
     def state(self) -> Sequence[int]:

@@ -157,7 +157,7 @@ def _predictions_of(records: Sequence[VideoRecord], runs: Sequence[Path]) -> Pre
     Raises:
         ToolError: there are none.
     """
-    listed = [shown_url(located(record.path)) for record in records]
+    listed = [_key(record.path) for record in records]
     of_file = Counter(listed)
     found: dict[str, list[Mapping[str, Any]]] = {
         path: [] for path, record in zip(listed, records) if of_file[path] == 1 and len(record.labels) == 1
@@ -169,12 +169,12 @@ def _predictions_of(records: Sequence[VideoRecord], runs: Sequence[Path]) -> Pre
             "not exactly one label"
         )
     rows = [row for folder in runs for row in _predictions(folder)]
-    if rows and all(isinstance(row["label"], list) for row in rows):
+    of_one_label = [row for row in rows if not isinstance(row["label"], list)]
+    if rows and not of_one_label:
         raise ToolError(f"--run {given}: was trained with several labels for a video, which cannot be judged")
-    for row in rows:
-        path = row["path"] if is_url(row["path"]) else os.path.abspath(row["path"])
-        if path in found and not isinstance(row["label"], list):
-            found[path].append(row)
+    for row in of_one_label:
+        if _key(row["path"]) in found:
+            found[_key(row["path"])].append(row)
     predicted = {path: several for path, several in found.items() if several}
     if runs and not predicted:
         raise ToolError(
@@ -182,6 +182,11 @@ def _predictions_of(records: Sequence[VideoRecord], runs: Sequence[Path]) -> Pre
             "give the --data_prefix of the training"
         )
     return predicted
+
+
+def _key(path: str) -> str:
+    """What tells whether a path of a list and one of predictions are of one video."""
+    return shown_url(path) if is_url(path) else os.path.abspath(path)
 
 
 def _predictions(folder: Path) -> Iterator[dict[str, Any]]:
@@ -378,7 +383,7 @@ def contradicted(summary: Summary, predictions: Predictions) -> list[Finding]:
     Reference: Northcutt, Jiang, Chuang, "Confident Learning: Estimating Uncertainty in Dataset Labels", arXiv
     1911.00068, section 3: off-diagonal counts; here each video is ranked by its margin.
     """
-    records = {shown_url(located(entry.record.path)): entry.record for entry in summary.entries}
+    records = {_key(entry.record.path): entry.record for entry in summary.entries}
     found = []
     for path, rows in predictions.items():
         margins, names = zip(*(_margin(row, records[path].labels[0]) for row in rows))
@@ -391,7 +396,7 @@ def contradicted(summary: Summary, predictions: Predictions) -> list[Finding]:
 
 
 def _margin(row: Mapping[str, Any], label: int) -> tuple[float, str]:
-    """By how much the score of another class exceeds that of the label, and the name of this class."""
+    """The best score of another class, less the score of the label; and the name of the other class."""
     own = sum(each["score"] for each in row["top"] if each["label"] == label)
     best = max(row["top"], key=lambda each: -1.0 if each["label"] == label else each["score"])
     return best["score"] - own, best["name"]

@@ -1,4 +1,4 @@
-"""DALI decodes each codec on the GPU: the frames are those of the reader.
+"""Frames that DALI decodes on the GPU, for each codec, are those of our reader.
 
 `make test-gpu` runs tests/loader/test_dali.py on the GPU as well.
 """

@@ -161,6 +161,13 @@ def test_videos_at_urls_are_judged(tmp_path):
     assert [len(rows) for rows in _predictions_of(records, [tmp_path]).values()] == [1]
 
 
+def test_one_video_may_have_two_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "predictions.jsonl").write_text(json.dumps(row(tmp_path, "a", 0, [(0, 1.0)])) + "\n")
+    records = [VideoRecord("../" + tmp_path.name + "/a.mp4", (0,))]
+    assert [len(rows) for rows in _predictions_of(records, [tmp_path]).values()] == [1]
+
+
 def test_spans_are_looked_at_by_themselves(tmp_path, capsys):
     dark = np.full((64, 96, 3), 16, np.uint8)
     moving = (np.roll(np.arange(96 * 64 * 3, dtype=np.uint8).reshape(64, 96, 3), at, 1) for at in range(40))
