@@ -13,7 +13,7 @@ class Tool(Command):
     """A data tool; its parser is the function `NAME_parser` beside the function `NAME`."""
 
     def load(self, function: str) -> Callable[..., Any]:
-        with quiet_import():  # tools of `report` and `serve` import Paddle
+        with quiet_import():  # `report` imports Paddle
             return super().load(function)
 
     def run(self, words: Sequence[str] | None) -> int | None:
@@ -33,7 +33,6 @@ TOOLS: dict[str, Command] = {
     "list": _tool("lists", "build", "write the lists of folders of classes"),
     "check": _tool("lists", "check", "decode everything that a list names"),
     "report": _tool("dataset", "report", "describe a set of videos on one page", "report"),
-    "browse": _tool("browse", "browse", "look at the videos of a list in a browser, and correct it", "serve"),
     "prepare": _tool("videos", "prepare_list", "re-encode videos, for frames that are read faster"),
     "extract": _tool("frames", "extract", "extract the frames of videos"),
     "pack": _tool("packing", "pack", "pack frames, or videos, into shards"),

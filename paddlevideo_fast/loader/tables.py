@@ -13,6 +13,7 @@ Lists with named fields: `.jsonl`, an object a line, and `.csv`, a table with a 
     a.mp4,walk,12.5,14
 
 `FIELDS` has all names. A field that is not there, or an empty cell, says nothing. Blank lines are skipped.
+`NOTES` are for people: `data report` writes such columns, and reading passes over them.
 
 Folders of Hugging Face's `datasets` have a metadata.csv or metadata.jsonl: `file_name` in place of `path`,
 `labels` or `label`, and other fields, which are passed over. Their paths start from its folder:
@@ -45,6 +46,7 @@ FIELDS = (
     "weight",
     "group",
 )
+NOTES = ("finding", "suggestion")
 _FILE_NAME = "file_name"
 _ALIASES = {_FILE_NAME: "path", "labels": "label"}
 TABLES = (".jsonl", ".csv")
@@ -254,10 +256,10 @@ def _from_cell(name: str, cell: str) -> Any:
 
 
 def _by_field(names: Iterable[str]) -> list[str | None]:
-    """Names as `FIELDS` has them; with `file_name` among them, None for what it does not have."""
+    """Names as `FIELDS` has them; None for `NOTES`, and with `file_name` among them for all others."""
     found = list(names)
     if _FILE_NAME not in found:
-        return [*found]
+        return [None if name in NOTES else name for name in found]
     return [field if (field := _ALIASES.get(name, name)) in FIELDS else None for name in found]
 
 

@@ -1,10 +1,12 @@
 """One page about a set of videos: `paddlevideo-fast data report`."""
 
 import base64
+import csv
+import io
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,18 +17,28 @@ from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.urls import is_url, shown_url
 from paddlevideo_fast.loader.annotations import VideoRecord
+from paddlevideo_fast.loader.tables import FIELDS, NOTES, Row, json_line, list_rows
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.facts import NUM_FRAMES, Facts, Video
 from paddlevideo_fast.preparation.flags import add_work, share, tool_parser
 from paddlevideo_fast.preparation.lists import read_records
-from paddlevideo_fast.preparation.run import ToolError, class_names, json_lines, spread, write_lines
+from paddlevideo_fast.preparation.run import (
+    ToolError,
+    class_names,
+    json_lines,
+    spread,
+    write_entries,
+    write_lines,
+)
 from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.report.page import Page, Section
 from paddlevideo_fast.report.results import write_page
+from paddlevideo_fast.report.tables import cell
 
 PAGE, FINDINGS, FACTS = "report.html", "findings.jsonl", "facts.jsonl"
 PREDICTIONS = "predictions.jsonl"
 CONTRADICTED = "label contradicted"
+LEAVE_OUT = "leave out"
 _SHEETS_OF_CLASS = 4
 _MAX_SHEETS = 400
 _MIN_FRAMES = 16
@@ -56,6 +68,7 @@ class Finding(NamedTuple):
         finding: what kind.
         detail: more, for a reader.
         weight: orders the findings of a kind; the most remarkable one has the largest.
+        suggestion: another class for the video, `LEAVE_OUT`, or nothing.
     """
 
     line: int
@@ -64,6 +77,7 @@ class Finding(NamedTuple):
     finding: str
     detail: str
     weight: float
+    suggestion: str = ""
 
 
 def report_parser() -> CommandParser:
@@ -92,8 +106,10 @@ def report(argv: Sequence[str] | None = None) -> int:
     others; small classes; and with --run the videos whose label a network contradicts, the surest first. Each
     video is opened, and 8 of its frames are read, not all of it: `data check` decodes everything.
 
-    Writes to --output: report.html; findings.jsonl, with line and path of each finding; and facts.jsonl, from
-    which a second run takes the files that have not changed.
+    Writes to --output: report.html; findings.jsonl, with line and path of each finding; a CSV with the name
+    of the list, which is the list itself with findings and suggestions beside each entry, so that a
+    spreadsheet can correct it and training can read it; and facts.jsonl, from which a second run takes the
+    files that have not changed.
 
     Example:
         paddlevideo-fast data report my_set/train.list
@@ -114,6 +130,9 @@ def report(argv: Sequence[str] | None = None) -> int:
         summary = Summary([Entry(*each) for each in zip(records, map(facts.__getitem__, videos))], names)
         found = [*summary.findings(), *contradicted(summary, predictions)]
         write_lines(output / FINDINGS, (json.dumps(one._asdict()) for one in found))
+        rows = list_rows(str(source), 3 if args.kind == "frames" else 2)
+        header, *lines = table_lines(rows, found, bool(args.data_prefix))
+        write_entries(output / f"{source.stem}.csv", [header], lines)
         judged = {"labels judged": f"{len(predictions):,} of {len(records):,}"} if args.run else {}
         write_page(output, summary.page(str(source), found, judged))
     counts = Counter(one.finding for one in found)
@@ -142,6 +161,35 @@ def _videos(records: Sequence[VideoRecord], kind: str) -> list[Video]:
         )
         for number, record in enumerate(records)
     ]
+
+
+def table_lines(rows: Iterable[Row], found: Sequence[Finding], has_prefix: bool) -> Iterator[str]:
+    """The lines of a list as a CSV with its findings and suggestions; entries with findings come first.
+
+    Args:
+        rows: of the list.
+        found: its findings.
+        has_prefix: relative paths start from --data_prefix; else they may start from the list's folder.
+    """
+    notes: dict[int, list[Finding]] = {}
+    for one in found:
+        notes.setdefault(one.line, []).append(one)
+    of_line = {row.line: row for row in rows}
+    entries = [json.loads(json_line(of_line[line])) for line in dict.fromkeys([*notes, *of_line])]
+    names = [name for name in FIELDS if any(name in entry for entry in entries)]
+    yield ",".join([*names, *NOTES])
+    for line, entry in zip(dict.fromkeys([*notes, *of_line]), entries):
+        entry["path"] = os.path.join("" if has_prefix else of_line[line].folder, entry["path"])
+        if cell(entry["path"]) != entry["path"]:  # a spreadsheet would run it as a formula
+            entry["path"] = os.path.join(os.curdir, entry["path"])
+        if isinstance(entry["label"], list):
+            entry["label"] = ";".join(map(str, entry["label"]))
+        mine = notes.get(line, [])
+        entry["finding"] = "; ".join(f"{one.finding}: {one.detail}" for one in mine)
+        entry["suggestion"] = next((one.suggestion for one in mine if one.suggestion), "")
+        written = io.StringIO()
+        csv.writer(written, lineterminator="").writerow(cell(entry.get(name)) for name in [*names, *NOTES])
+        yield written.getvalue()
 
 
 Predictions = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -227,11 +275,12 @@ class Summary:
         """The names of a record's classes."""
         return ", ".join(self.names[label] if self.names else str(label) for label in record.labels)
 
-    def finding(self, record: VideoRecord, what: str, detail: str, weight: float = 0.0) -> Finding:
+    def finding(
+        self, record: VideoRecord, what: str, detail: str, weight: float = 0.0, suggestion: str = ""
+    ) -> Finding:
         """A finding of a record."""
-        return Finding(
-            record.line, shown_url(record.path), self.classes_of(record), what, detail, round(weight, 6)
-        )
+        path, classes = shown_url(record.path), self.classes_of(record)
+        return Finding(record.line, path, classes, what, detail, round(weight, 6), suggestion)
 
     def findings(self) -> list[Finding]:
         """What to look at, by kind."""
@@ -239,7 +288,9 @@ class Summary:
         usual_sec = float(np.median([entry.facts.length_sec for entry in self.readable] or [0.0]))
         for entry in self.entries:
             for what, detail, weight in _remarks(entry.facts, usual_sec):
-                found.setdefault(what, []).append(self.finding(entry.record, what, detail, weight))
+                suggestion = "" if what == "short" else LEAVE_OUT
+                one = self.finding(entry.record, what, detail, weight, suggestion)
+                found.setdefault(what, []).append(one)
         found["bit rate"] = self._unusual_rates()
         return [one for several in found.values() for one in _sorted(several)]
 
@@ -391,7 +442,7 @@ def contradicted(summary: Summary, predictions: Predictions) -> list[Finding]:
         if margin > 0:
             name = Counter(names).most_common(1)[0][0]
             detail = f"a network sees {name}, by {margin:.3f} of the score"
-            found.append(summary.finding(records[path], CONTRADICTED, detail, margin))
+            found.append(summary.finding(records[path], CONTRADICTED, detail, margin, name))
     return _sorted(found)
 
 

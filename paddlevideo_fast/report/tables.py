@@ -188,9 +188,9 @@ def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Iterable[Any]]
         atomic_write(path) as partial,
         partial.open("w", newline="", encoding="utf-8", errors=_ANY_NAME) as file,
     ):
-        csv.writer(file).writerows([_cell(value) for value in row] for row in (columns, *rows))
+        csv.writer(file).writerows([cell(value) for value in row] for row in (columns, *rows))
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
     """A value as a spreadsheet shows it: text that it would run as a formula gets a quote in front."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 
@@ -13,8 +14,10 @@ from benchmarks.measuring import write_video
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.io.urls import shown_url
-from paddlevideo_fast.loader.annotations import VideoRecord
-from paddlevideo_fast.report.dataset import _predictions_of
+from paddlevideo_fast.loader.annotations import VideoRecord, read_video_list
+from paddlevideo_fast.loader.tables import list_rows
+from paddlevideo_fast.preparation.run import write_lines
+from paddlevideo_fast.report.dataset import Finding, _predictions_of, table_lines
 from tests.support.numbered_clips import write_clip
 
 
@@ -151,6 +154,60 @@ def test_contradicted_labels_come_with_the_surest_first(videos, tmp_path, capsys
     assert main(words(videos, tmp_path / "other", "--run", tmp_path)) == 2
     assert f"--run {tmp_path}: was trained with several labels" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+def test_the_csv_of_a_report_is_the_list_and_corrects_it(videos, tmp_path):
+    (tmp_path / "run").mkdir()
+    rows = [row(videos, "00", 0, [(1, 0.6), (0, 0.3), (2, 0.1)])]
+    (tmp_path / "run/predictions.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    main(words(videos, tmp_path / "out", "--run", tmp_path / "run"))
+    file = tmp_path / "out/all.csv"
+    names = str(videos / "classes.txt")
+    before = read_video_list(str(videos / "all.list"), str(videos))
+    after = read_video_list(str(file), str(videos), class_names=names)
+    assert {(one.path, one.labels) for one in after} == {(one.path, one.labels) for one in before}
+    with file.open(newline="") as text:
+        entries = {entry["path"]: entry for entry in csv.DictReader(text)}
+    remarked = [bool(entry["finding"]) for entry in entries.values()]
+    assert remarked == sorted(remarked, reverse=True)  # what to look at comes first
+    assert entries["00.mp4"]["finding"] == "label contradicted: a network sees walk, by 0.300 of the score"
+    suggestions = {path: entry["suggestion"] for path, entry in entries.items() if entry["suggestion"]}
+    assert suggestions == {
+        "00.mp4": "walk",
+        **{f"{name}.mp4": "leave out" for name in ("black", "white", "still", "broken")},
+    }
+    assert entries["short.mp4"]["finding"].startswith("short: 5 frames")
+    # as in a spreadsheet: the suggestions are taken
+    kept = [entry for entry in entries.values() if entry["suggestion"] != "leave out"]
+    with file.open("w", newline="") as text:
+        writer = csv.DictWriter(text, ["path", "label", "finding", "suggestion"])
+        writer.writeheader()
+        writer.writerows({**entry, "label": entry["suggestion"] or entry["label"]} for entry in kept)
+    corrected = {one.path: one.labels for one in read_video_list(str(file), str(videos), class_names=names)}
+    assert len(corrected) == len(before) - 4
+    assert corrected[str(videos / "00.mp4")] == (1,)
+
+
+def test_a_csv_of_a_report_keeps_all_fields_and_runs_nothing(tmp_path):
+    listed = tmp_path / "all.jsonl"
+    rows = [
+        {"path": "=run.mp4", "label": ["walk", 2], "start_sec": 1.5, "end_sec": 3, "weight": 0.5},
+        {"path": "a, b.mp4", "label": "walk", "end_frame": 9, "group": "x"},
+        {"path": "\udcff.mp4", "label": 0},
+    ]
+    listed.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    found = [Finding(2, "a, b.mp4", "walk", "short", "9 frames", 0.0)]
+    lines = list(table_lines(list_rows(str(listed)), found, has_prefix=True))
+    write_lines(tmp_path / "all.csv", lines)
+    first, second, third = list_rows(str(tmp_path / "all.csv"))
+    expected = {one.path: one for one in list_rows(str(listed))}
+    assert first._replace(line=2) == expected["a, b.mp4"]
+    assert second._replace(line=1, path="=run.mp4") == expected["=run.mp4"]
+    assert second.path == "./=run.mp4"
+    assert third.path == "\udcff.mp4"
+    (tmp_path / "metadata.csv").write_text("file_name,label\na.mp4,walk\n")
+    (_, line) = table_lines(list_rows(str(tmp_path / "metadata.csv")), [], has_prefix=False)
+    assert line == f"{tmp_path}/a.mp4,walk,,"
 
 
 def test_videos_at_urls_are_judged(tmp_path):
