@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import urlsplit
 
 from paddlevideo_fast.errors import MissingExtraError
@@ -12,7 +12,8 @@ from paddlevideo_fast.serve.errors import RequestError
 
 _MAX_REDIRECTS = 3
 _CHUNK = 1 << 16
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_HOLD_IPV4 = [ipaddress.ip_network(each) for each in ("64:ff9b::/96", "::/96")]
+_LOCAL_NAT64 = ipaddress.ip_network("64:ff9b:1::/48")
 
 
 def is_public(address: str) -> bool:
@@ -20,17 +21,20 @@ def is_public(address: str) -> bool:
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
         inner = found.ipv4_mapped or found.sixtofour or (found.teredo and found.teredo[1])
-        if found in _NAT64:
+        if any(found in network for network in _HOLD_IPV4):
             inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
         if inner:
             return is_public(str(inner))
+        if found.is_site_local or found in _LOCAL_NAT64:
+            return False
     return found.is_global and not found.is_multicast
 
 
-async def fetch(url: str, file: BinaryIO, max_bytes: int, allow_local: bool) -> None:
+async def fetch(url: str, file: Any, max_bytes: int, allow_local: bool) -> None:
     """Writes what a URL holds to a file.
 
-    The address is checked where it is connected to, so a name cannot change its address in between.
+    The address is checked where the socket for it is made. So neither a spelling of the host nor a name that
+    changes its address leads elsewhere.
 
     Args:
         url: http or https.
@@ -42,18 +46,22 @@ async def fetch(url: str, file: BinaryIO, max_bytes: int, allow_local: bool) -> 
         RequestError: the URL is refused, does not answer, or holds more.
     """
     aiohttp = _import_aiohttp()
+    refused: list[str] = []
 
-    class Resolver(aiohttp.ThreadedResolver):  # type: ignore[name-defined]
-        async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> Any:
-            found = await super().resolve(host, port, family)
-            for each in found:
-                _require_public(each["host"], allow_local)
-            return found
+    def check(address: str) -> None:
+        if not (allow_local or is_public(address)):
+            refused.append(address)
+            raise OSError("the address is of the local network")
 
-    connector = aiohttp.TCPConnector(resolver=Resolver(), use_dns_cache=False)
+    def checked_socket(address: Any) -> socket.socket:
+        family, kind, protocol, _, (host, *_) = address
+        check(host)
+        return socket.socket(family, kind, protocol)
+
+    connector = aiohttp.TCPConnector(socket_factory=checked_socket, use_dns_cache=False)
     async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
         for _ in range(1 + _MAX_REDIRECTS):
-            _check_url(url, allow_local)
+            host = _host_of(url)
             try:
                 async with session.get(url, allow_redirects=False) as answer:
                     if answer.status in (301, 302, 303, 307, 308) and "Location" in answer.headers:
@@ -61,14 +69,27 @@ async def fetch(url: str, file: BinaryIO, max_bytes: int, allow_local: bool) -> 
                         continue
                     await _save(answer, file, max_bytes)
                     return
-            except RequestError:
-                raise
             except (aiohttp.ClientError, OSError, ValueError, asyncio.TimeoutError) as error:
-                raise _refusal_in(error) or RequestError(422, "the URL cannot be read") from error
+                with contextlib.suppress(OSError, ValueError):  # aiohttp resolves no 127.1 nor 2130706433
+                    check(socket.inet_ntoa(socket.inet_aton(host)))
+                if refused:
+                    text = "the URL leads to an address of the local network, which is refused"
+                    raise RequestError(403, text) from error
+                raise RequestError(422, "the URL cannot be read") from error
     raise RequestError(422, f"the URL leads on more than {_MAX_REDIRECTS} times")
 
 
-async def _save(answer: Any, file: BinaryIO, max_bytes: int) -> None:
+def _host_of(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        if parts.hostname and parts.scheme in ("http", "https"):
+            return parts.hostname
+    except ValueError:
+        pass
+    raise RequestError(400, "url: expected http://… or https://…")
+
+
+async def _save(answer: Any, file: Any, max_bytes: int) -> None:
     if answer.status != 200:
         raise RequestError(422, f"the URL answers with status {answer.status}")
     num_bytes = 0
@@ -77,35 +98,6 @@ async def _save(answer: Any, file: BinaryIO, max_bytes: int) -> None:
         if num_bytes > max_bytes:
             raise RequestError(413, f"the URL holds more than the {max_bytes >> 20} MiB that are allowed")
         file.write(part)
-
-
-def _check_url(url: str, allow_local: bool) -> None:
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-    except ValueError:
-        host = None
-    if host is None or parts.scheme not in ("http", "https"):
-        raise RequestError(400, "url: expected http://… or https://…")
-    with contextlib.suppress(OSError):
-        host = socket.inet_ntoa(socket.inet_aton(host))  # also of 127.1 and 2130706433
-    with contextlib.suppress(ValueError):
-        ipaddress.ip_address(host)
-        _require_public(host, allow_local)  # the resolver checks the addresses of names
-
-
-def _require_public(address: str, allow_local: bool) -> None:
-    if not allow_local and not is_public(address):
-        raise RequestError(403, "the URL leads to an address of the local network, which is refused")
-
-
-def _refusal_in(error: BaseException | None) -> RequestError | None:
-    """The refusal that a client's error wraps."""
-    while error is not None:
-        if isinstance(error, RequestError):
-            return error
-        error = error.__cause__ or error.__context__
-    return None
 
 
 def _import_aiohttp() -> Any:

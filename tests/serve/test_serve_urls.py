@@ -28,6 +28,9 @@ from paddlevideo_fast.serve.fetching import fetch, is_public
         ("fe80::1%eth0", False),
         ("::ffff:127.0.0.1", False),
         ("64:ff9b::7f00:1", False),
+        ("64:ff9b:1::7f00:1", False),
+        ("::127.0.0.1", False),
+        ("fec0::1", False),
         ("2002:7f00:1::", False),
         ("2002:808:808::", True),
     ],
@@ -37,7 +40,10 @@ def test_addresses(address, public):
 
 
 class _Answers(BaseHTTPRequestHandler):
+    num_asked = 0
+
     def do_GET(self):
+        type(self).num_asked += 1
         if self.path.startswith("/to/"):
             self.send_response(302)
             self.send_header("Location", self.path[4:])
@@ -80,9 +86,21 @@ def refused(url, allow_local=False):
 
 def test_local_addresses_are_refused_in_every_spelling(site):
     port = site.rpartition(":")[2]
-    for host in ("127.0.0.1", "localhost", "127.1", "2130706433", "0x7f.1", "[::1]", "[::ffff:127.0.0.1]"):
+    numbers = ("127.1", "2130706433", "0x7f.1", "0177.0.0.1", "[::1]", "[::ffff:127.0.0.1]")
+    digits = [
+        str.maketrans("0123456789", each) for each in ("０１２３４５６７８９", "⓪①②③④⑤⑥⑦⑧⑨", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗")
+    ]
+    written = ["127.0.0.1".translate(each) for each in digits] + [
+        "127。0。0。1",
+        "１２７．0｡0.1",
+        "ｌocalhost",
+    ]
+    for host in ("127.0.0.1", "localhost", "LOCALHOST", *numbers, *written):
         status, text = refused(f"http://{host}:{port}/a.mp4")
         assert (status, "local network" in text) == (403, True), (host, text)
+        assert refused(f"http://u:p@{host}:{port}/a.mp4")[0] == 403
+    assert refused(f"http://127.0.0.1.:{port}/a.mp4")[0] in (403, 422)  # as aiohttp takes it
+    assert _Answers.num_asked == 0
 
 
 def test_a_name_that_leads_here_is_refused_where_it_is_connected_to(site, monkeypatch):
@@ -98,6 +116,14 @@ def test_a_name_that_leads_here_is_refused_where_it_is_connected_to(site, monkey
     assert fetched(f"http://videos.example.org:{port}/a.mp4", allow_local=True) == b"video"
 
 
+def test_a_redirect_to_a_local_address_is_refused(monkeypatch, site):
+    monkeypatch.setattr("paddlevideo_fast.serve.fetching.is_public", lambda host: host == "127.0.0.1")
+    port = site.rpartition(":")[2]
+    assert fetched(f"{site}/to//a.mp4") == b"video"
+    for host in ("127.0.0.2", "127.3", "0x7f000003"):
+        assert refused(f"{site}/to/http://{host}:{port}/a.mp4")[0] == 403, host
+
+
 def test_redirects_are_followed_a_few_times_and_checked_each_time(site):
     assert fetched(f"{site}/to//a.mp4", allow_local=True) == b"video"
     assert refused(f"{site}/to/file:///etc/passwd", allow_local=True)[0] == 400
@@ -111,3 +137,11 @@ def test_other_urls_get_one_clear_answer(site):
     for url in ("ftp://example.org/a", "file:///etc/passwd", "nothing", "http://", "http://[::1"):
         assert refused(url) == (400, "url: expected http://… or https://…")
     assert refused("http://127.0.0.1:1/a.mp4", allow_local=True) == (422, "the URL cannot be read")
+    for url in (
+        "http://a\0b/c",
+        "http://\ud800/",
+        "http://a b/",
+        "http://" + "a" * 300,
+        "http://8.8.8.8:99999/",
+    ):
+        assert refused(url)[0] in (400, 422), url
