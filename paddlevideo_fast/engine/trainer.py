@@ -257,7 +257,8 @@ class Trainer:
         """
         self.drain()
         if not self.state.epoch_averages:
-            raise self._no_training()
+            text = f"no clip of epoch {self.state.epoch + 1} decodes: there was no training"
+            raise BadSampleShareError(text)
         self.state.epoch += 1
         self.state.step_in_epoch = 0
         try:
@@ -275,8 +276,7 @@ class Trainer:
         start_batch = self.state.step_in_epoch * self.accumulate_steps
         self.model.train()
         epoch_began = began = time.perf_counter()
-        batches = self._with_stand_in(to_device(loader.epoch(self.state.epoch, start_batch)))
-        steps = _grouped(batches, self.accumulate_steps)
+        steps = _grouped(to_device(loader.epoch(self.state.epoch, start_batch)), self.accumulate_steps)
         for group in itertools.islice(steps, self.steps_per_epoch - self.state.step_in_epoch):
             self.reader_cost_sec = time.perf_counter() - began
             self._stop_if_asked(group)
@@ -305,36 +305,31 @@ class Trainer:
         if self.on_incidents is not None:
             self.on_incidents(incidents)
 
-    def _with_stand_in(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The same batches; keeps a clip that takes part where a later batch has none.
-
-        Raises:
-            BadSampleShareError: none of the batches has a clip.
-        """
+    def _share_stand_in(self, batches: Sequence[Batch]) -> None:
+        """Gives each rank a clip for the steps in which it has none, once any rank has one."""
         if self._stand_in is not None or self.distribution.world_size == 1:
-            return iter(batches)
-        read: list[Batch] = []
-        batches = iter(batches)
-        for batch in batches:
-            read.append(batch)
-            if len(batch):
-                clips = batch.clips[:1]
-                clips = clips.copy() if isinstance(clips, np.ndarray) else clips.clone()
-                self._stand_in = Batch(clips, batch.labels[:1].copy(), batch.ids[:1], batch.views[:1])
-                return itertools.chain(read, batches)
-        raise self._no_training()
-
-    def _no_training(self) -> BadSampleShareError:
-        return BadSampleShareError(f"no clip of epoch {self.state.epoch + 1} decodes: there was no training")
+            return
+        own = next((batch for batch in batches if len(batch)), None)
+        have_one = self.distribution.gather(own is not None)
+        if not any(have_one):
+            return
+        if own is not None:
+            clips = np.array(device_inputs(own)[0][:1])
+            own = Batch(clips, own.labels[:1].copy(), own.ids[:1].copy(), own.views[:1].copy())
+        if not all(have_one):
+            giver = have_one.index(True)
+            own = self.distribution.gather(own if self.distribution.rank == giver else None)[giver]
+        self._stand_in = own
 
     def train_step(self, batches: list[Batch]) -> None:
         """Takes one optimizer step over the mean gradient of the clips of all ranks.
 
         Nothing is read back from the device. Where a rank has an empty batch and others do not, it computes
-        on a clip that it had before, with weight 0: the ranks exchange as many messages then.
+        on a clip of another batch or rank, with weight 0: the ranks exchange as many messages then.
         """
         paddle.seed(step_seed(self.seed, self.state.step, self.distribution.rank))
         self.num_own_clips = sum(len(batch) for batch in batches)
+        self._share_stand_in(batches)
         taken = self.step_sync.post(batches, self.interrupt.requested)
         if not taken:
             return  # nothing decoded, substitutes included

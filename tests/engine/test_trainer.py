@@ -187,6 +187,28 @@ def test_a_mid_epoch_checkpoint_refuses_another_epoch_length(make_trainer, tmp_p
         other.fit()
 
 
+def test_ranks_go_on_from_the_end_of_an_epoch(make_trainer, tmp_path):
+    """Two ranks with the same clips; the checkpoint of step 6 precedes the validation of the first epoch."""
+
+    class Twins(Distribution):
+        world_size = 2
+
+        def sum_on_device(self, values):
+            return values * 2
+
+        def gather(self, value):
+            return [value, value]
+
+    store = CheckpointStore(tmp_path, "m")
+    whole = make_trainer([Checkpointing(store, every_steps=6)], distribution=Twins())
+    whole.fit()
+    resumed = make_trainer([Checkpointing(store)], distribution=Twins())
+    restore(resumed, load_checkpoint(str(store.prefix("step_00000006"))))
+    resumed.fit()
+    assert_same(weights(whole), weights(resumed))
+    assert whole.state == resumed.state
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_an_epoch_whose_end_fails_is_saved_where_all_ranks_fail(make_trainer, tmp_path, shared):
     class Ranks(Distribution):

@@ -16,20 +16,23 @@ import signal
 import sys
 from pathlib import Path
 from paddlevideo_fast import cli
-from paddlevideo_fast.engine import Trainer
+from paddlevideo_fast.engine import Evaluator, Trainer
 
-train_step = Trainer.train_step
-first_start = Path(sys.argv.pop())
-
-
-def killed(self, batches):
-    if self.distribution.rank == 1 and self.state.step == 23 and first_start.exists():
-        first_start.unlink()
-        os.kill(os.getpid(), signal.SIGKILL)
-    train_step(self, batches)
+first_start, place = Path(sys.argv.pop()), sys.argv.pop()
 
 
-Trainer.train_step = killed
+def killed(self, *arguments):
+    if self.distribution.rank == 1 and first_start.exists():
+        if place == "validation" or self.state.step == 23:
+            first_start.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return original(self, *arguments)
+
+
+if place == "validation":
+    original, Evaluator._own_pass = Evaluator._own_pass, killed
+else:
+    original, Trainer.train_step = Trainer.train_step, killed
 sys.exit(cli.main())
 """
 
@@ -46,12 +49,18 @@ def train_list(motion_data, tmp_path):
     return write
 
 
-@pytest.mark.whole
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "every_steps", "resumed"),
+    [
+        pytest.param("step", 4, r"tiny_step_00000020: epoch 2, step 2 of it", marks=pytest.mark.whole),
+        ("validation", 6, r"tiny_step_00000018: epoch 1, step 18 of it"),
+    ],
+)
 def test_a_killed_rank_has_the_run_start_again_and_end_as_if_nothing_had_been(
-    job, tiny_config, train_list, tmp_path, assert_same_run
+    job, tiny_config, train_list, tmp_path, assert_same_run, place, every_steps, resumed
 ):
-    options = ["-c", tiny_config, "-o", train_list(6), "-o", "save_every_steps=4"]
+    options = ["-c", tiny_config, "-o", train_list(6), "-o", f"save_every_steps={every_steps}"]
     whole = job("whole", [MAIN, *options, "-o", f"output_dir={tmp_path}/whole/out"])
     whole.succeed()
 
@@ -59,7 +68,8 @@ def test_a_killed_rank_has_the_run_start_again_and_end_as_if_nothing_had_been(
     script, first_start = tmp_path / "killed.py", tmp_path / "first_start"
     script.write_text(KILLED)
     first_start.touch()
-    killed = job("killed", [script, *options, "-o", "resume=auto", first_start], launcher=[], start=start)
+    command = [script, *options, "-o", "resume=auto", place, first_start]
+    killed = job("killed", command, launcher=[], start=start)
     assert killed.wait(120) == [0], killed.report()
     console = (tmp_path / "killed" / "output.0").read_text()
     # The launcher may see it before rank 0 does, and gloo may abort rank 0 before it says so.
@@ -67,7 +77,7 @@ def test_a_killed_rank_has_the_run_start_again_and_end_as_if_nothing_had_been(
     assert re.search(died + "|Container rank 1 status failed .* code -9|gloo::[A-Za-z]+Exception", console)
     assert "restart 1 of 1" in console
     assert "UserWarning: No ccache found" not in console  # what Paddle's import writes tells a user nothing
-    assert re.search(r"resumed \S+tiny_step_00000020: epoch 2, step 2 of it", console)
+    assert re.search(rf"resumed \S+{resumed}", console)
 
     assert_same_run(tmp_path / "whole/out", tmp_path / "out")
 

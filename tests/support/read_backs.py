@@ -19,7 +19,7 @@ class ReadBacks:
     """The values that were read while steps were taken.
 
     `Trainer.drain` waits on purpose, at a log line or a save, and does not count. Neither does a copy that
-    was started at least LAG steps before.
+    was started at least LAG steps before, nor what the ranks tell each other once, before their first step.
 
     Attributes:
         steps: for each step, where values were read.
@@ -63,6 +63,7 @@ def read_backs() -> Iterator[ReadBacks]:
         return read
 
     train_epoch, train_step, drain = Trainer._train_epoch, Trainer.train_step, Trainer.drain
+    share_stand_in = Trainer._share_stand_in
     start, arrive = HostCopy.__init__, HostCopy.read
 
     def training(self: Trainer, loader: Any) -> None:
@@ -78,6 +79,10 @@ def read_backs() -> Iterator[ReadBacks]:
         with found.counting(False):
             return drain(self)
 
+    def sharing(self: Trainer, batches: Any) -> None:
+        with found.counting(len(found.steps) > 2):
+            share_stand_in(self, batches)
+
     def starting(self: HostCopy, tensors: Any) -> None:
         self.started = len(found.steps)
         start(self, tensors)
@@ -92,6 +97,7 @@ def read_backs() -> Iterator[ReadBacks]:
     patches[Trainer, "_train_epoch"], patches[Trainer, "train_step"] = training, stepping
     patches[Trainer, "drain"], patches[HostCopy, "__init__"] = draining, starting
     patches[HostCopy, "read"] = arriving
+    patches[Trainer, "_share_stand_in"] = sharing
     originals = {(owner, name): getattr(owner, name) for owner, name in patches}
     try:
         for (owner, name), patch in patches.items():
