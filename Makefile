@@ -137,5 +137,8 @@ dist: setup-test
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*
 
+# What the commands above have made, but for what a training has: output/ holds weights. Environments with other
+# names are not ours.
 clean:
-	rm -rf $(VENV) $(PADDLE26_VENV) $(PADDLE_GPU_VENV) $(PADDLEX_VENV) $(TRACKERS_VENV) output build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(filter .venv%,$(VENV) $(PADDLE26_VENV) $(PADDLE_GPU_VENV) $(PADDLEX_VENV) $(TRACKERS_VENV)) build dist \
+		.pytest_cache .mypy_cache .ruff_cache

@@ -1,5 +1,6 @@
 """`paddlevideo-fast data`: its tools, some of which data/*.py start as well."""
 
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,7 +23,8 @@ class Tool(Command):
         except OSError as error:  # of a file that the user has named
             raise PaddleVideoFastError(str(error)) from error
         except KeyboardInterrupt:
-            raise KeyboardInterrupt("run the same command again to go on") from None
+            command = shlex.join([*self.make_parser().prog.split(), *(words or ())])
+            raise KeyboardInterrupt(f"to go on:  {command}") from None
 
 
 def _tool(module: str, function: str, text: str, package: str = "preparation") -> Tool:

@@ -97,7 +97,7 @@ def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Li
             return 0
         of_path = {key: results[video] for key, video in videos.items()}
         entries, failures = _entries(own, others, of_path, bool(args.write_clean))
-        print(f"comparing {len(entries)} videos", flush=True)
+        print(f"comparing {len(entries)} videos", file=sys.stderr, flush=True)
         found = matches([entry.prints for entry in entries], _is_wanted(entries))
         for where, cause in failures:
             print(f"bad: {printable(where)}: {printable(cause)}")

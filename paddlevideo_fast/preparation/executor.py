@@ -11,6 +11,7 @@ output under a name of its own and rename it, and the same task gives the same b
 
 import contextlib
 import logging
+import multiprocessing
 import os
 import signal
 import socket
@@ -169,19 +170,28 @@ def _progress(results: Iterator[Result], total: int, what: str) -> Iterator[Resu
         if count % step == 0 or count == total:
             per_sec = count / max(time.monotonic() - began_sec, 1e-9)
             left = duration((total - count) / per_sec)
-            print(f"{what}: {count}/{total}, {per_sec:.3g}/s, {left} left", flush=True)
+            print(f"{what}: {count}/{total}, {per_sec:.3g}/s, {left} left", file=sys.stderr, flush=True)
 
 
 def _in_processes(function: Callable, batches: Sequence[Sequence[Any]], workers: int) -> _Batches:
-    """Number and results of each batch, done by processes of this machine."""
+    """Number and results of each batch, done by processes of this machine.
+
+    Where the run ends early, as by Ctrl-C, what the processes are doing is dropped.
+    """
+    others = multiprocessing.active_children()
     pool = ProcessPoolExecutor(min(workers, len(batches)), initializer=_start_worker, initargs=(os.getpid(),))
+    is_done = False
     try:
         numbers = {pool.submit(_do, function, batch): number for number, batch in enumerate(batches)}
         for future in as_completed(numbers):
             yield numbers.pop(future), future.result()
+        is_done = True
     except BrokenProcessPool as error:
         raise ToolError("a worker process died (out of memory?); try fewer --workers") from error
     finally:
+        for worker in () if is_done else multiprocessing.active_children():
+            if worker not in others:
+                worker.kill()
         pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -217,7 +227,7 @@ def _on_cluster(function: Callable, batches: Sequence[Sequence[Any]], scheduler:
         stack.callback(_close, client)
         num_workers = len(client.nthreads())
         waits = "" if num_workers else "; waiting for some"
-        print(f"workers of {scheduler}: {num_workers}{waits}", flush=True)
+        print(f"workers of {scheduler}: {num_workers}{waits}", file=sys.stderr, flush=True)
         on_worker = partial(_do_on_worker, function, site, scheduler, _versions())
         name = f"paddlevideo_fast-{function.__name__.strip('_')}"  # the dashboard shows it
         try:

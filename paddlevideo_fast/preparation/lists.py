@@ -340,8 +340,20 @@ def _in_both(listed: Listed, other: Listed) -> list[tuple[str, str]]:
 def read_records(
     file: Path, kind: str, data_prefix: Path | None, suffix: str, classes: Path | None = None
 ) -> list[VideoRecord]:
-    """The records of a list, read as training reads it; raises `AnnotationError`."""
-    prefix, names = (str(path) if path else None for path in (data_prefix, classes))
+    """The records of a list, read as training reads it.
+
+    Raises:
+        AnnotationError: the list is malformed.
+        ToolError: it has a label without a name.
+    """
+    prefix, name_file = (str(path) if path else None for path in (data_prefix, classes))
     if kind == "frames":
-        return read_frame_list(str(file), prefix, suffix or DEFAULT_SUFFIX, names)
-    return read_video_list(str(file), prefix, suffix, names)
+        records = read_frame_list(str(file), prefix, suffix or DEFAULT_SUFFIX, name_file)
+    else:
+        records = read_video_list(str(file), prefix, suffix, name_file)
+    names = class_names(classes) if classes else []
+    for record in records if names else ():
+        if max(record.labels, default=0) >= len(names):
+            text = f"label {max(record.labels)} has no name in {classes}, which has {len(names)}"
+            raise ToolError(f"{file}:{record.line}: {text}: add the missing names, or correct the list")
+    return records

@@ -193,7 +193,7 @@ def pack(argv: Sequence[str] | None = None) -> int:
     made = Provenance("pack_frames", options, crc32_of(args.list), str(args.data_prefix or ""))
     tasks = job.mine(_make_tasks(args, sources))
     with job.writing(args.output, made.tool, folders=[args.output]):
-        done = _find_done(tasks, args.overwrite and not job.merges, job.is_whole)
+        done = _find_done(args.output, tasks, args.overwrite and not job.merges, job.is_whole)
         with made.kept_in(args.output, job.is_whole):
             packed = job.results(tasks, "shards", done)
             if packed is None:
@@ -311,18 +311,19 @@ def _make_tasks(args: argparse.Namespace, sources: Sequence[Source]) -> list[Tas
     return tasks
 
 
-def _find_done(tasks: Sequence[Task], overwrite: bool, is_whole: bool) -> dict[str, _Packed]:
+def _find_done(output: Path, tasks: Sequence[Task], overwrite: bool, is_whole: bool) -> dict[str, _Packed]:
     """What is packed already, by the name of its task.
 
     Args:
-        tasks: all shards, or a share of them.
+        output: folder of the shards.
+        tasks: all shards, or a share of them, which may have none.
         overwrite: remove what is there.
         is_whole: these are all; what else there is has another plan.
 
     Raises:
         ToolError: there are shards of something else, and `overwrite` is not set.
     """
-    folder = tasks[0].folder
+    folder = located(output)
     settings = {task.settings.shard: task.settings for task in tasks}
     present = [number for number in sorted(shard_numbers(folder)) if is_whole or number in settings]
     done = {}

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import paddlevideo_fast
-from paddlevideo_fast.errors import EXIT_FAILURES, PaddleVideoFastError, cause_of
-from paddlevideo_fast.io.files import atomic_write_text, read_names
+from paddlevideo_fast.errors import EXIT_FAILURES, PaddleVideoFastError
+from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.io.urls import bare_url, is_url, secret_in
-from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line
+from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line, read_class_names
 from paddlevideo_fast.loader.tables import Row, json_line
 from paddlevideo_fast.log import printable
 
@@ -152,12 +152,10 @@ def class_names(file: Path, needed: Iterable[str] = ()) -> list[str]:
     """The class names of a file, one a line.
 
     Raises:
-        ToolError: the file cannot be read, or lacks one of the names `needed`.
+        AnnotationError: the file cannot be read.
+        ToolError: it lacks one of the names `needed`.
     """
-    try:
-        names = [line.strip() for line in read_names(file) if line.strip()]
-    except (OSError, ValueError) as error:
-        raise ToolError(f"{file}: cannot be read: {cause_of(error)}") from error
+    names = read_class_names(file)
     unknown = sorted(set(needed) - set(names))
     if unknown:
         raise ToolError(f"{file}: lacks the class {unknown[0]!r}")

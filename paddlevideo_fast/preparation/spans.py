@@ -18,11 +18,11 @@ from paddlevideo_fast.loader.annotations import (
     UNLISTABLE,
     VideoRecord,
     list_line,
-    read_video_list,
     row_of,
 )
 from paddlevideo_fast.loader.tables import is_table
 from paddlevideo_fast.log import printable
+from paddlevideo_fast.preparation.lists import read_records
 from paddlevideo_fast.preparation.run import ToolError, lines_of, report_failures, write_lines
 
 
@@ -111,8 +111,7 @@ class StoredList:
             raise ToolError(
                 f"--output {args.output}: the new list would replace {args.list}; choose another folder"
             )
-        prefix, classes = (str(path) if path else None for path in (args.data_prefix, args.classes))
-        records = read_video_list(str(args.list), prefix, args.suffix, classes)
+        records = read_records(args.list, "video", args.data_prefix, args.suffix, args.classes)
         names = stored_names(records, args.list, args.data_prefix, args.output, ending)
         return cls(args.list, records, names, args.output)
 

@@ -194,7 +194,8 @@ class Work:
                 "and start again what was stopped; or leave --merge out, and this run does them"
             )
         if len(missing) < len(tasks) and not self.merges:
-            print(f"{what}: {len(tasks) - len(missing)} of {len(tasks)} are done already", flush=True)
+            done_already = f"{what}: {len(tasks) - len(missing)} of {len(tasks)} are done already"
+            print(done_already, file=sys.stderr, flush=True)
         site = Site(self._lock, common_folder([file for task in missing for file in task.sources]))
         results = run_all(_do, missing, self.engine, what, site, self._note)
         found.update(zip([task.name for task in missing], results))

@@ -125,7 +125,6 @@ def test_leaks_come_first_then_conflicting_labels(root, tmp_path, capsys):
     assert done.code == 1
     kinds = [line.split()[0] for line in done.out.splitlines() if line.split()[0] != "videos:"]
     assert kinds == [
-        "comparing",
         "leak:",
         "leak:",
         "leak:",

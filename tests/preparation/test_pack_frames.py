@@ -134,7 +134,7 @@ def test_complete_shards_stay_and_others_are_packed(videos, run_script, tmp_path
     (out / ".saving-99999999-00002.data").write_bytes(b"half")
     kept = os.stat(out / "00001.data").st_mtime_ns
     done = pack(run_script, videos, out, "--shard_size=2")
-    assert "shards: 1 of 3 are done already" in done.stdout
+    assert "shards: 1 of 3 are done already" in done.stderr
     assert "packed again" in done.stderr
     assert content(out) == before
     assert os.stat(out / "00001.data").st_mtime_ns == kept
@@ -149,7 +149,7 @@ def test_a_killed_run_goes_on(videos, run_script, tmp_path):
     complete = len(list(out.glob("[0-9]*.index")))
     assert 3 <= complete < 50
     done = pack(run_script, tmp_path, out, *options)
-    assert f"shards: {complete} of 50 are done already" in done.stdout
+    assert f"shards: {complete} of 50 are done already" in done.stderr
     pack(run_script, tmp_path, whole, *options)
     assert content(out) == content(whole)
 

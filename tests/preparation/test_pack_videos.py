@@ -119,7 +119,7 @@ def test_what_cannot_be_read_is_left_out(videos, pack, tmp_path):
         causes = [line.split("\t")[1] for line in (out / "failures.txt").read_text().splitlines()]
         assert causes[:2] == ["no such file", "the file is empty (0 bytes)"]
         assert causes[2].startswith("its name ends in none of .avi")
-    assert "shards: 4 of 4 are done already" in done.stdout
+    assert "shards: 4 of 4 are done already" in done.stderr
     assert len(records(out)) == 5
 
 
@@ -145,7 +145,7 @@ def test_complete_shards_stay_and_others_are_packed(videos, pack, tmp_path):
     (out / "00002-of-00003.tar").unlink()
     (out / ".saving-99999999-00002.tar").write_bytes(b"half")
     done = pack(out)
-    assert "shards: 1 of 3 are done already" in done.stdout
+    assert "shards: 1 of 3 are done already" in done.stderr
     assert content(out) == before
     assert (out / "00001-of-00003.tar").stat().st_mtime_ns == kept
 
@@ -184,7 +184,7 @@ def test_a_killed_run_goes_on(videos, pack, tmp_path):
     complete = len(list(out.glob("[0-9]*.tar")))
     assert 3 <= complete < 150
     done = pack(out, listed=listed)
-    assert "of 150 are done already" in done.stdout
+    assert "of 150 are done already" in done.stderr
     pack(whole, listed=listed)
     assert content(out) == content(whole)
 
@@ -196,7 +196,7 @@ def test_from_and_to_a_store(videos, pack, tmp_path, http_store: Store, s3_store
     out = f"{s3_store.url}packed"
     for _ in range(2):
         done = pack(out, f"--data_prefix={url}", "--workers=0")
-    assert "shards: 3 of 3 are done already" in done.stdout
+    assert "shards: 3 of 3 are done already" in done.stderr
     for name, expected in content(tmp_path / "local").items():
         if name.endswith((".tar", ".jsonl")):
             assert s3_store.get(f"{out}/{name}") == expected

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.errors import OutputInUseError
 from paddlevideo_fast.io import locks
 from paddlevideo_fast.io.locks import only_writer
@@ -24,6 +25,7 @@ from paddlevideo_fast.preparation.public_datasets import ssv2
 from paddlevideo_fast.preparation.videos import prepare_list
 
 REPO = Path(__file__).resolve().parents[2]
+TOOLS = {"check_videos": "check", "prepare_videos": "prepare", "pack_frames": "pack"}
 
 
 @pytest.fixture
@@ -103,6 +105,45 @@ def test_workers_end_with_a_killed_run(command):
             os.kill(pid, signal.SIGKILL)
         run.kill()
         run.wait()
+
+
+def test_ctrl_c_drops_what_the_workers_do():
+    tasks = "import time; from paddlevideo_fast.preparation.executor import Engine, run_all; "
+    tasks += "list(run_all(time.sleep, [600.0] * 50, Engine(2), 'naps'))"
+    run = subprocess.Popen([sys.executable, "-c", tasks], stderr=subprocess.PIPE, cwd=REPO)
+    try:
+        assert wait_for(lambda: len(children_of(run.pid)) == 2)
+        workers = children_of(run.pid)
+        run.send_signal(signal.SIGINT)
+        told = run.communicate(timeout=120)[1]  # and not after ten minutes
+        assert told.rstrip().endswith(b"KeyboardInterrupt")
+        assert not any(map(runs, workers))
+    finally:
+        run.kill()
+        run.wait()
+
+
+def test_an_interrupted_tool_prints_the_command_to_go_on(monkeypatch, capsys):
+    def interrupt(argv):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("paddlevideo_fast.preparation.lists.check", interrupt)
+    assert main(["data", "check", "my set/train.list", "--workers", "2"]) == 130
+    assert capsys.readouterr().err == (
+        "interrupted; to go on:  paddlevideo-fast data check 'my set/train.list' --workers 2\n"
+    )
+
+
+@pytest.mark.parametrize("script", ["check_videos", "prepare_videos", "pack_frames"])
+def test_more_shares_than_work(script, command, tmp_path):
+    (tmp_path / "x.list").write_text("0.mp4 0\n")
+    words = command(script, "--workers=1")
+    if script == "check_videos":
+        words[words.index("--output") + 1] += "/clean.list"
+    for share in ("0/3", "1/3", "2/3"):
+        assert main(["data", TOOLS[script], *words[2:], "--shard", share]) == 0
+    assert main(["data", TOOLS[script], *words[2:], "--merge"]) == 0
+    assert len(list((tmp_path / "out").iterdir())) > 0
 
 
 @pytest.mark.parametrize("script", ["prepare_videos", "pack_frames"])

@@ -104,6 +104,9 @@ PREPARE = "--list=all.list --data_prefix=videos --output=out"
     [
         (check, "--wrokers=2 x.list", "unrecognized arguments: --wrokers=2"),
         (check, "", "give --list, an annotation list, or --root, a folder"),
+        (check, "--list=few.list --classes=names.txt", "few.list:2: label 2 has no name in names.txt"),
+        (pack, "--list=few.list --classes=names.txt --output=out", "few.list:2: label 2 has no name"),
+        (prepare_list, "--list=few.list --classes=names.txt --output=out", "few.list:2: label 2 has no"),
         (check, "--list=bad.list", "bad.list:1: expected 'path label'"),
         (check, "--list=empty.list", "empty.list: the list is empty"),
         (check, "--list=label.list", "label.list:2: label is '\u00b2', expected an integer"),
@@ -152,6 +155,7 @@ def test_a_wrong_command_line_is_one_message(tool, given, message, videos, tmp_p
     (tmp_path / "empty.list").write_text("\n")
     (tmp_path / "label.list").write_text("one\u2028name.mp4 0\nclip.mp4 \u00b2\n", encoding="utf-8")
     (tmp_path / "names.txt").write_text("class1\n")
+    (tmp_path / "few.list").write_text("class0/v_0.mp4 0\nclass1/v_1.mp4 2\n")
     (tmp_path / "far.list").write_text(f"{videos}/class0/v_0.mp4 0\n")
     (tmp_path / "twins.list").write_text("class0/v_0.mp4 0\nclass0/v_0.mkv 0\n")
     before = sorted(tmp_path.rglob("*"))
@@ -178,9 +182,9 @@ def test_failures_are_listed_and_an_old_list_goes(tmp_path, capsys):
 
 def test_progress_of_few_results_is_a_line_each(capsys):
     assert list(_progress(iter("abcde"), 5, "check")) == list("abcde")
-    assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines()] == [
-        f"check: {count}/5" for count in range(1, 6)
-    ]
+    out, err = capsys.readouterr()
+    assert [line.split(",")[0] for line in err.splitlines()] == [f"check: {count}/5" for count in range(1, 6)]
+    assert not out
 
 
 def test_spread():

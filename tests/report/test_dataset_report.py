@@ -99,7 +99,7 @@ def test_a_second_run_looks_at_what_has_changed(videos, tmp_path, capsys):
     capsys.readouterr()
     main(words(root, tmp_path / "out"))
     # one has changed, and one could not be read
-    assert "30 of 32 are done already" in capsys.readouterr().out
+    assert "30 of 32 are done already" in capsys.readouterr().err
     second = findings(tmp_path / "out")
     new = [one for one in second if one not in first]
     assert ("black", str(root / "03.mp4")) in {(one["finding"], one["path"]) for one in new}
