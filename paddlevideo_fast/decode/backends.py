@@ -9,6 +9,7 @@ from typing import Any, get_args
 import cv2
 import numpy as np
 
+from paddlevideo_fast.decode.container import open_container
 from paddlevideo_fast.decode.frame_cache import FrameCache
 from paddlevideo_fast.decode.image_folder import guess_suffix, open_frames
 from paddlevideo_fast.decode.index_cache import IndexCache
@@ -103,7 +104,8 @@ class DecordReader(VideoReader):
                 "decord  (it has wheels for x86-64 only), or choose backend 'pyav', which needs nothing more"
             ) from error
         opened = VideoSource(source)
-        opened.check()
+        container, _ = open_container(opened)  # which refuses what is no video
+        container.close()
         opened.release()
         try:
             self._reader = decord.VideoReader(self.path, num_threads=1)

@@ -23,8 +23,19 @@ logging.getLogger("libav").setLevel(logging.CRITICAL + 1)
 # What PyAV raises where a file is damaged; IndexError where a stream appears in its middle.
 LIBAV_ERRORS = (av.FFmpegError, ValueError, OSError, IndexError)
 
-# A still image opens in libav as a video of one frame.
-_STILL_FORMATS = ("image2", "_pipe", "gif_pipe", "ico")
+# Formats of one file with pictures and times. Others are refused, also because some name further files and
+# addresses for libav to open: concat, HLS, DASH, SDP, numbered images.
+_FORMATS = """
+    3dostr 4xm anm apng apv asf asf_o av1 avi avs avs2 avs3 bethsoftvid bfi bink bmv c93 cavsvideo cdg cdxl
+    cine dfa dhav dirac dnxhd dsicin dv dxa ea evc film_cpk filmstrip flic flv frm gdv gif gxf h261 h263
+    h264 hevc hnm hxvs idcin ifv ingenient ipmovie ipu iv8 ivf ivr jpegxl_anim jv kux live_flv lmlm4 luodat
+    lvf lxf m4v matroska mgsts mjpeg mjpeg_2000 mlv mm mods moflex mov mpeg mpegts mpegtsraw mpegvideo
+    mpjpeg mtv mv mvi mxf mxg nc nsv nut nuv obu ogg paf pdv pmp psxstr pva r3d rl2 rm roq rpl sdr2 ser sga
+    siff simbiosis_imx smjpeg smk smush swf thp tiertexseq tmv ty usm vc1 vc1test vividas vivo vmd vvc
+    wc3movie webp wsvqa wtv xmv yop yuv4mpegpipe
+"""
+VIDEOS_ONLY = {"format_whitelist": ",".join(_FORMATS.split()), "protocol_whitelist": "file"}
+_STILL_FORMATS = ("image2", "_pipe", "ico")
 
 # Encoders of a constant bit rate write zeros behind a picture (ISO 13818-2, 5.2.3); libav's test "bitstream"
 # takes them for damage. Without it, a rest that is not zero is still an error.
@@ -78,15 +89,24 @@ def open_container(source: VideoSource, allow_cut: bool = False) -> tuple[Any, A
         opened = source.open()
         if hasattr(opened, "read"):
             opened = FileForLibav(opened, source.name)
-        container = av.open(opened, options=_PROBE, **LENIENT)
+        container = av.open(opened, options=_PROBE, container_options=VIDEOS_ONLY, **LENIENT)
         return container, _video_stream(source, container)
     except BaseException as error:
         source.release()
         if container is not None:
             container.close()
         elif isinstance(error, LIBAV_ERRORS):
-            raise VideoDecodeError(source.name, f"not a video, or cut off: {explain(error)}") from error
+            raise VideoDecodeError(source.name, _why_closed(error)) from error
         raise
+
+
+def _why_closed(error: BaseException) -> str:
+    _, name, text = getattr(error, "log", None) or (0, "", "")
+    if not text.startswith("Format not on whitelist"):
+        return f"not a video, or cut off: {explain(error)}"
+    if name.endswith(_STILL_FORMATS):
+        return f"is a still image, not a video ({name})"
+    return f"not a video, or of a format that is not read ({name})"
 
 
 class FileForLibav:
@@ -128,8 +148,6 @@ def _video_stream(source: VideoSource, container: Any) -> Any:
     streams = [stream for stream in container.streams.video if stream.codec_context is not None]
     if not streams:
         raise VideoDecodeError(source.name, "has no video stream, or one of an unknown codec")
-    if container.format.name.endswith(_STILL_FORMATS):
-        raise VideoDecodeError(source.name, f"is a still image, not a video ({container.format.name})")
     codec = streams[0].codec_context
     codec.thread_count = 1  # more threads a worker only cost CPU time
     # Else libav paints over damage it sees, with what lies near it, and says nothing.

@@ -36,7 +36,14 @@ import av
 import numpy as np
 
 from paddlevideo_fast.decode.codecs import num_length_bytes
-from paddlevideo_fast.decode.container import LENIENT, LIBAV_ERRORS, explain, may_be_rotated, open_container
+from paddlevideo_fast.decode.container import (
+    LENIENT,
+    LIBAV_ERRORS,
+    VIDEOS_ONLY,
+    explain,
+    may_be_rotated,
+    open_container,
+)
 from paddlevideo_fast.decode.gaps import boxes, has_table
 from paddlevideo_fast.decode.packets import (
     Clock,
@@ -379,7 +386,7 @@ def _listed(
     """The packets of a stream, by number, as the file's table lists them; None where one has a header."""
     found = []
     hollow: Any = _Hollow(source, size, hidden)
-    with av.open(hollow, options=_TABLE_ALONE, **LENIENT) as container:
+    with av.open(hollow, options=_TABLE_ALONE, container_options=VIDEOS_ONLY, **LENIENT) as container:
         for packet in container.demux(container.streams[stream]):
             if not packet.size:
                 continue

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 
+import av
+import cv2
 import numpy as np
 import pytest
 
@@ -117,3 +119,68 @@ def test_a_frame_folder_that_goes_while_it_is_opened(tmp_path, monkeypatch):
     monkeypatch.setattr("os.path.isdir", lambda path: True)
     with pytest.raises(VideoDecodeError, match="cannot be listed: No such file"):
         open_frames(str(tmp_path / "gone"))
+
+
+NAMES_OTHERS = {
+    "list.ffconcat": "ffconcat version 1.0\nfile clip.ts\n",
+    "list.m3u8": "#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:1,\nclip.ts\n#EXT-X-ENDLIST\n",
+    "list.mpd": '<?xml version="1.0"?>\n<MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static"><Period>'
+    '<AdaptationSet contentType="video"><Representation id="0"><BaseURL>clip.ts</BaseURL></Representation>'
+    "</AdaptationSet></Period></MPD>",
+    "list.sdp": "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 9 RTP/AVP 33\n",
+    "list.idx": "# VobSub index file, v7\nid: en, index: 0\ntimestamp: 00:00:01:000, filepos: 000000000\n",
+}
+
+
+@pytest.mark.parametrize("suffix", ["", ".mp4"])
+@pytest.mark.parametrize("name", NAMES_OTHERS)
+def test_no_file_names_further_files(name, suffix, make_clip, tmp_path):
+    make_clip(tmp_path / "clip.ts", 9)
+    path = tmp_path / f"{name}{suffix}"
+    path.write_text(NAMES_OTHERS[name])
+    for source in (path, path.read_bytes()):
+        with pytest.raises(VideoDecodeError, match="not a video") as caught:
+            open_video(source)
+        assert "mpegts" not in str(caught.value)
+    for backend in ("cv2", "decord"):
+        with pytest.raises(PaddleVideoFastError, match="not a video|not installed"):
+            open_video(path, backend)
+
+
+def test_a_name_with_a_number_means_one_file(tmp_path):
+    for number in range(3):
+        path = tmp_path / f"{number:03d}.png"
+        path.write_bytes(cv2.imencode(".png", np.zeros((48, 48, 3), np.uint8))[1].tobytes())
+    (tmp_path / "%03d.png").write_bytes(path.read_bytes())
+    with pytest.raises(VideoDecodeError, match=r"is a still image, not a video \((image2|png_pipe)\)"):
+        open_video(tmp_path / "%03d.png")
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [
+        *[(f"clip.{ending}", "mpeg4") for ending in ("avi", "mkv", "mov", "mp4", "nut")],
+        *[(f"clip.{ending}", "mpeg2video") for ending in ("ts", "mpg", "vob", "m2v", "mxf", "gxf", "wtv")],
+        *[(f"clip.{ending}", "flv") for ending in ("flv", "swf")],
+        *[
+            ("clip.webm", "libvpx"),
+            ("clip.ivf", "libvpx-vp9"),
+            ("clip.h264", "libx264"),
+            ("clip.wmv", "wmv2"),
+        ],
+        *[("clip.rm", "rv20"), ("clip.gif", "gif"), ("clip.mjpeg", "mjpeg"), ("clip.3gp", "h263")],
+        *[("clip.y4m", "rawvideo"), ("clip.apng", "apng")],
+    ],
+)
+def test_the_formats_of_videos_are_read(name, codec, tmp_path):
+    path = tmp_path / name
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream(codec, rate=25)
+        stream.width, stream.height = (352, 288) if codec in ("h263", "rv20") else (720, 576)
+        stream.pix_fmt = (stream.codec.video_formats or [av.VideoFormat("yuv420p")])[0].name
+        for number in range(6):
+            pixels = np.full((stream.height, stream.width, 3), 40 * number, np.uint8)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        out.mux(stream.encode())
+    with open_video(path) as reader:
+        assert reader.num_frames >= 5
