@@ -3,19 +3,17 @@
 import argparse
 import contextlib
 import hashlib
-import io
 import json
 import os
 import re
 import sys
-import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS
 from paddlevideo_fast.decode.source import VideoSource
-from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.errors import MissingExtraError, VideoDecodeError
 from paddlevideo_fast.io.files import as_path, atomic_write
 from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.preparation.executor import located
@@ -27,7 +25,6 @@ from paddlevideo_fast.preparation.run import (
     json_lines,
     report_failures,
     stop_if_disk_fails,
-    write_lines,
 )
 from paddlevideo_fast.preparation.work import Work
 
@@ -43,8 +40,8 @@ class Written(NamedTuple):
 
     @property
     def cause(self) -> str:
-        """How many videos are not in the shard."""
-        return f"{len(self.failures)} videos failed" if self.failures else ""
+        """See `work.Outcome`: the shard is there, without the videos that failed."""
+        return ""
 
 
 class _Video(NamedTuple):
@@ -54,6 +51,27 @@ class _Video(NamedTuple):
     path: str
     labels: tuple[int, ...]
 
+    def sample(self) -> dict[str, Any]:
+        """The video and its labels, as webdataset names them.
+
+        Raises:
+            VideoDecodeError: the video cannot be read.
+        """
+        ending = PurePosixPath(bare_url(self.path)).suffix.lower()
+        if ending not in VIDEO_EXTENSIONS:
+            raise VideoDecodeError(self.path, f"its name ends in none of {', '.join(VIDEO_EXTENSIONS)}")
+        source = VideoSource(self.path)
+        try:
+            size = source.check()
+            data = source.read_at(0, size)
+        finally:
+            source.release()
+        if len(data) < size:
+            raise VideoDecodeError(self.path, "changed while it was read: unexpected end of data")
+        is_single = len(self.labels) == 1
+        text = str(self.labels[0]) if is_single else json.dumps({"labels": self.labels})
+        return {"__key__": self.key, ending[1:]: data, "cls" if is_single else "json": text.encode()}
+
 
 class Task(NamedTuple):
     """A shard to write: its file in a folder, the videos, and a digest of what they are."""
@@ -61,7 +79,7 @@ class Task(NamedTuple):
     folder: str
     file: str
     plan: str
-    videos: list[_Video]
+    videos: tuple[_Video, ...]
 
     @property
     def name(self) -> str:
@@ -89,11 +107,12 @@ class Task(NamedTuple):
             with atomic_write(self.target) as partial:
                 with (
                     open(partial, "wb") as file,
-                    tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
+                    # the same bytes in each run
+                    _library().TarWriter(file, user="", group="", mode=0o644, mtime=0, encoder=False) as tar,
                 ):
                     for video in self.videos:
                         try:
-                            _add(tar, file, video)
+                            tar.write(video.sample())
                         except VideoDecodeError as error:
                             failures.append((video.path, error.cause_in(video.path)))
                 num_bytes = partial.stat().st_size
@@ -111,36 +130,12 @@ class Task(NamedTuple):
         return None
 
 
-def _add(tar: tarfile.TarFile, written: BinaryIO, video: _Video) -> None:
-    """Adds a video and its labels to a tar and its file; the same bytes in each run.
-
-    Raises:
-        VideoDecodeError: the video cannot be read; nothing of it stays.
-    """
-    ending = PurePosixPath(bare_url(video.path)).suffix.lower()
-    if ending not in VIDEO_EXTENSIONS:
-        raise VideoDecodeError(video.path, f"its name ends in none of {', '.join(VIDEO_EXTENSIONS)}")
-    source = VideoSource(video.path)
-    info = tarfile.TarInfo(video.key + ending)
-    info.size = source.check()
-    begin, opened = tar.offset, source.open()
+def _library() -> Any:
     try:
-        with open(opened, "rb") if isinstance(opened, str) else io.BufferedReader(opened) as file:
-            tar.addfile(info, file)
-    except (VideoDecodeError, OSError) as error:
-        if getattr(error, "errno", None):  # of the disk; a file that ends early has none
-            raise
-        written.seek(begin)
-        written.truncate()
-        tar.offset = begin
-        raise VideoDecodeError(video.path, f"changed while it was read: {error}") from None
-    finally:
-        source.release()
-    is_single = len(video.labels) == 1
-    text = str(video.labels[0]) if is_single else json.dumps({"labels": video.labels})
-    label = tarfile.TarInfo(f"{video.key}.{'cls' if is_single else 'json'}")
-    label.size = len(text)
-    tar.addfile(label, io.BytesIO(text.encode()))
+        import webdataset
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("webdataset", "webdataset", "data pack --format webdataset") from error
+    return webdataset
 
 
 def pack_videos(args: argparse.Namespace, job: Work) -> int:
@@ -152,23 +147,12 @@ def pack_videos(args: argparse.Namespace, job: Work) -> int:
         crc32_of(args.list),
         str(args.data_prefix or ""),
     )
+    _library()
     with job.writing(args.output, made.tool, folders=[args.output]):
-        mine = job.mine(tasks)
-        manifest = {entry.pop("file"): entry for entry in json_lines(args.output / _MANIFEST)}
-        if args.overwrite and not job.merges:
-            _remove(args.output, None if job.is_whole else {task.file for task in mine})
-            manifest = {}
-        done = _find_done(tasks, mine, manifest, args.output)
+        _check_shards(args, job, tasks)
         with made.kept_in(args.output, job.is_whole):
-            written = job.results(mine, "shards", done)
-            if written is None:
-                return 0
-            lines = [
-                json.dumps({"file": task.file, "plan": task.plan, **one._asdict()})
-                for task, one in zip(tasks, written)
-            ]
-            write_lines(args.output / _MANIFEST, lines)
-            return _report(args.output, written)
+            written = job.remembered(tasks, "shards", args.output / _MANIFEST)
+            return 0 if written is None else _report(args.output, list(written.values()))
 
 
 def _tasks(args: argparse.Namespace) -> list[Task]:
@@ -195,7 +179,7 @@ def _tasks(args: argparse.Namespace) -> list[Task]:
     firsts = range(0, len(videos), args.shard_size)
     tasks = []
     for shard, first in enumerate(firsts):
-        part = videos[first : first + args.shard_size]
+        part = tuple(videos[first : first + args.shard_size])
         asked = [(bare_url(name), video.key, video.labels) for name, video in zip(names[first:], part)]
         plan = hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
         tasks.append(Task(located(args.output), f"{shard:05}-of-{len(firsts):05}.tar", plan, part))
@@ -208,34 +192,25 @@ def _key(number: int, name: str) -> str:
     return f"{number:08}_{re.sub(r'[^A-Za-z0-9_-]+', '_', stem)[:64]}"
 
 
-def _remove(output: Any, files: set[str] | None) -> None:
-    """Removes shards: these, or all."""
-    for path in list(output.glob("*.tar")) if output.is_dir() else ():
-        if files is None or path.name in files:
-            path.unlink()
-
-
-def _find_done(
-    tasks: Sequence[Task], mine: Sequence[Task], manifest: Mapping[str, Any], output: Path
-) -> dict[str, Written]:
-    """What earlier runs have finished, by the name of its task.
+def _check_shards(args: argparse.Namespace, job: Work, tasks: Sequence[Task]) -> None:
+    """Removes the shards that are there, where asked.
 
     Raises:
         ToolError: there are shards of something else.
     """
-    plans = {task.file: task.plan for task in tasks}
-    for path in sorted(output.glob("*.tar")) if output.is_dir() else ():
-        if manifest.get(path.name, {}).get("plan", plans.get(path.name)) != plans.get(path.name, ""):
-            raise ToolError(
-                f"{path}: was packed from another list or with other options: give --overwrite to pack all "
-                "of this folder anew, or another --output"
-            )
-    done = {}
-    for task in mine:
-        entry = manifest.get(task.file)
-        if entry and (found := task.restored([entry[name] for name in Written._fields])):
-            done[task.name] = found
-    return done
+    known = {name.split()[0]: name for name, _ in json_lines(args.output / _MANIFEST)}
+    wanted, mine = {task.file: task.name for task in tasks}, {task.file for task in job.mine(tasks)}
+    for path in sorted(args.output.glob("*.tar")) if args.output.is_dir() else ():
+        if not args.overwrite:
+            if known.get(path.name, wanted.get(path.name)) != wanted.get(path.name, ""):
+                raise ToolError(
+                    f"{path}: was packed from another list or with other options: give --overwrite to pack "
+                    "all of this folder anew, or another --output"
+                )
+        elif not job.merges and (job.is_whole or path.name in mine):
+            path.unlink()
+    if args.overwrite and not job.merges and known:
+        (args.output / _MANIFEST).unlink(missing_ok=True)
 
 
 def _report(output: Path, written: Sequence[Written]) -> int:

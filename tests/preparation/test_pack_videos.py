@@ -8,8 +8,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
+import webdataset as wds
 from content import content, run_and_kill
 
+from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.decode.source import VideoSource
 from tests.loader.building import dataset_of
 from tests.support.stores import Store
@@ -75,8 +77,18 @@ def test_videos_with_labels(videos, pack, tmp_path):
     assert content(out) == content(tmp_path / "again")
 
 
+def test_without_the_library_one_sentence_says_what_to_install(videos, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "webdataset", None)
+    words = ["data", "pack", f"--list={videos / 'videos.list'}", f"--data_prefix={videos}"]
+    assert main([*words, f"--output={tmp_path / 'out'}", "--format=webdataset"]) == 2
+    assert capsys.readouterr().err == (
+        "MissingExtraError: data pack --format webdataset needs the package 'webdataset', which is not installed: type  "
+        'pip install "paddlevideo_fast[webdataset]"  (in a clone: pip install -e ".[webdataset]")\n'
+    )
+    assert not (tmp_path / "out").exists()
+
+
 def test_webdataset_reads_them(pack, tmp_path):
-    wds = pytest.importorskip("webdataset")
     pack(tmp_path)
     shards = str(tmp_path / "{00000..00002}-of-00003.tar")
     samples = [(one["__key__"], one["mp4"], one["cls"]) for one in wds.WebDataset(shards, shardshuffle=False)]
@@ -86,7 +98,6 @@ def test_webdataset_reads_them(pack, tmp_path):
 
 
 def test_shards_of_webdataset_are_read(videos, tmp_path):
-    wds = pytest.importorskip("webdataset")
     with wds.ShardWriter(str(tmp_path / "%05d.tar"), maxcount=2, verbose=0) as writer:
         for number in range(5):
             video = (videos / f"class {number % 2}" / f"clip.{number}.mp4").read_bytes()
