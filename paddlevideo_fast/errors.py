@@ -213,18 +213,18 @@ class DistributionError(PaddleVideoFastError):
     """The processes of a job do not fit together, or one of them is lost."""
 
 
-class MissingExtraError(PaddleVideoFastError):
-    """An optional package is needed and not installed; the message has the command to type."""
+class InstallationError(PaddleVideoFastError):
+    """A package that is missing, too old or broken; the message has the command to type."""
+
+
+class MissingExtraError(InstallationError):
+    """A package is needed and not installed; the message has the command to type."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(
-            f"{purpose} needs the package '{package}', which is not installed: "
-            f'type  pip install "paddlevideo_fast[{extra}]"  (in a clone: pip install -e ".[{extra}]")'
-        )
-
-
-class InstallationError(PaddleVideoFastError):
-    """A required package that cannot be used as it is installed; the message has the command to type."""
+        command = f"pip install {package}"
+        if extra:
+            command = f'pip install "paddlevideo_fast[{extra}]"  (in a clone: pip install -e ".[{extra}]")'
+        super().__init__(f"{purpose} needs the package '{package}', which is not installed: type  {command}")
 
 
 class LoaderError(PaddleVideoFastError):

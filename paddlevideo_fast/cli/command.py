@@ -26,6 +26,7 @@ from paddlevideo_fast.errors import (
     PaddleVideoFastError,
     WeightError,
 )
+from paddlevideo_fast.extras import check_versions
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.log import get_logger, setup_logging, tolerate_names
@@ -63,6 +64,7 @@ def run_command(work: Callable[[Args], int | None], args: Args, logs: bool = Fal
     tolerate_names()
     setup_logging(rank=rank() if logs else 0, stream=None if logs else sys.stderr)
     try:
+        check_versions("", PROGRAM)
         code = work(args) or 0
         sys.stdout.flush()
         return code

@@ -13,7 +13,7 @@ from typing import Any
 from paddlevideo_fast.cli.commands import COMMANDS, Command, GroupParser
 from paddlevideo_fast.command_line import PROGRAM, CommandParser
 from paddlevideo_fast.config.builtin import built_in_configs
-from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.extras import needing
 
 _CONFIGS = "_paddlevideo_fast_config_files"  # shtab knows by "_file" that these may be files
 
@@ -27,10 +27,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the script; 2: a package is missing."""
-    try:
+    with needing("", "completion"):
         import shtab
-    except ImportError as exc:
-        raise PaddleVideoFastError("completion needs the package 'shtab': type  pip install shtab") from exc
     parser = argparse.ArgumentParser(prog=PROGRAM)
     parser.add_argument("--version", action="store_true")
     _add(parser, COMMANDS, shtab.FILE)

@@ -24,7 +24,7 @@ from paddlevideo_fast.cli.command import add_import_argument, quiet_import, say
 from paddlevideo_fast.cli.program import PROGRAM_OPTIONS, check_program, make_predictor
 from paddlevideo_fast.command_line import CommandParser, add_options, count
 from paddlevideo_fast.config.startup import prepare_process
-from paddlevideo_fast.errors import MissingExtraError
+from paddlevideo_fast.extras import needing
 from paddlevideo_fast.machine import num_cores
 
 _MAX_READERS = 8  # by default
@@ -123,12 +123,10 @@ def run(args: argparse.Namespace) -> None:
     os.environ.setdefault("GLOG_minloglevel", "2")
     prepare_process(args.config, args.override)
     with quiet_import():
-        try:
+        with needing("serve", "a server"):
             import fastapi  # noqa: F401
             import python_multipart  # noqa: F401  # reads forms, for FastAPI
             import uvicorn
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(str(error.name), "serve", "a server") from error
         from paddlevideo_fast.serve.app import make_app
         from paddlevideo_fast.serve.listening import listen
         from paddlevideo_fast.serve.service import Service

@@ -52,6 +52,7 @@ from paddlevideo_fast.deploy.recipe import (
     views_of,
 )
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
+from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.sync import staged
@@ -560,11 +561,9 @@ def _mend_numbers(model_file: Path, target: Path) -> None:
 
 def _to_16_bits(path: Path) -> None:
     """Converts the weights and operators of an .onnx program to float16, but for its input and output."""
-    try:
+    with needing("onnx", "export to ONNX in 16 bits"):
         import onnx
         from onnxruntime.transformers import float16
-    except ImportError as error:
-        raise MissingExtraError("onnxruntime", "onnx", "export to ONNX in 16 bits") from error
     onnx.save(float16.convert_float_to_float16(onnx.load(str(path)), keep_io_types=True), str(path))
 
 

@@ -17,7 +17,8 @@ import numpy as np
 import paddle
 from paddle import inference
 
-from paddlevideo_fast.errors import MissingExtraError, ProgramError
+from paddlevideo_fast.errors import InstallationError, ProgramError
+from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.sync import Mirror, fetched
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.log import get_logger, is_unicode
@@ -322,12 +323,8 @@ def _check_onnxruntime_has(onnxruntime: Any, provider: Provider, options: Progra
 
 
 def _import_onnxruntime() -> Any:
-    try:
+    with needing("onnx", "running an .onnx program"):
         import onnxruntime
-    except ModuleNotFoundError as error:
-        if error.name != "onnxruntime":
-            raise
-        raise MissingExtraError("onnxruntime", "onnx", "running an .onnx program") from error
     return onnxruntime
 
 
@@ -503,7 +500,7 @@ def fastest_runtime(
         try:
             program = open_program(model_file, None, options, checksums, runtime)
             found = program.run(clips)
-        except (ProgramError, MissingExtraError) as error:
+        except (ProgramError, InstallationError) as error:
             get_logger().info("%s is left out: %s", runtime, error)
             continue
         is_onnx, largest = program.model_file.suffix == ONNX_SUFFIX, np.abs(expected).max()

@@ -13,7 +13,8 @@ from tqdm import tqdm
 from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.deploy.predictor import probabilities
 from paddlevideo_fast.deploy.program import ProgramOptions, open_program
-from paddlevideo_fast.errors import MissingExtraError, ProgramError
+from paddlevideo_fast.errors import ProgramError
+from paddlevideo_fast.extras import needing
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.collate import make_batch
 from paddlevideo_fast.loader.dataset import ClipDataset
@@ -218,15 +219,13 @@ class _Quantizer:
     """
 
     def __init__(self, model_file: Path, folder: Path) -> None:
-        try:
+        with needing("onnx", "export to int8"):
             import onnx
             import onnxruntime
             from onnxruntime.quantization.shape_inference import quant_pre_process
 
             from paddlevideo_fast.deploy.fused_attention import fuse_attention
             from paddlevideo_fast.deploy.planar import make_planar
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(str(error.name), "onnx", "export to int8") from error
         self.prepared = folder / "prepared.onnx"
         onnxruntime.set_default_logger_severity(_ERRORS)
         quant_pre_process(str(model_file), str(self.prepared), skip_symbolic_shape=True)

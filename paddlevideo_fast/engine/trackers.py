@@ -25,7 +25,8 @@ import numpy as np
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.sinks import Record, Sink, scalars_of
-from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.files import atomic_write, atomic_write_text, sweep
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.metrics import Predictions, precision_recall
@@ -300,11 +301,9 @@ class TensorBoard(_Library):
     _path: Path
 
     def _begin(self) -> Mapping[str, int]:
-        try:
+        with needing("tensorboard", "TRACKERS: tensorboard"):
             from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
             from tensorboard.compat.proto.event_pb2 import Event
-        except ImportError as error:
-            raise MissingExtraError("tensorboard", "tensorboard", "TRACKERS: tensorboard") from error
         folder = self.run.folder / "tensorboard"
         last: dict[str, int] = {}
         earlier = sorted(folder.glob("events.out.tfevents.*"))
@@ -379,10 +378,8 @@ class WeightsAndBiases(_Library):
     _finished = False
 
     def _begin(self) -> Mapping[str, int]:
-        try:
+        with needing("wandb", "TRACKERS: wandb"):
             import wandb
-        except ImportError as error:
-            raise MissingExtraError("wandb", "wandb", "TRACKERS: wandb") from error
         run_id = self.run.recall("wandb") or uuid.uuid4().hex[:8]
         self.run.remember("wandb", run_id)
         self._run = wandb.init(
@@ -454,10 +451,8 @@ class MLflow(_Library):
     _status = "KILLED"
 
     def _begin(self) -> Mapping[str, int]:
-        try:
+        with needing("mlflow", "TRACKERS: mlflow"):
             from mlflow import MlflowClient
-        except ImportError as error:
-            raise MissingExtraError("mlflow-skinny", "mlflow", "TRACKERS: mlflow") from error
         client = MlflowClient(tracking_uri=self.uri)
         known = self.run.recall("mlflow")
         self._id = known or self._new_run(client)

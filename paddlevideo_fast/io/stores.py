@@ -27,12 +27,14 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from paddlevideo_fast.errors import (
+    InstallationError,
     MissingExtraError,
     ObjectError,
     ObjectMissingError,
     StoreAccessError,
     StoreAwayError,
 )
+from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.urls import scheme_of, secret_in, shown_url
 
 T = TypeVar("T")
@@ -379,7 +381,7 @@ def _diagnosed(url: str, error: Exception) -> Exception:
 
     Texts of drivers are not repeated: they may hold signed URLs and keys.
     """
-    if isinstance(error, (TransientError, ObjectError, StoreAccessError, MissingExtraError)):
+    if isinstance(error, (TransientError, ObjectError, StoreAccessError, InstallationError)):
         return error
     if isinstance(error, (TypeError, AttributeError, NameError, KeyError)):
         return error  # of a program, not of a store
@@ -491,10 +493,8 @@ def _store_of(url: str) -> _Store:
 
 def _open_driver(scheme: str, url: str) -> _Driver:
     name = shown_url(url)
-    try:
+    with needing("remote", f"reading {name}", "fsspec", _EXTRA.get(scheme, "")):
         import fsspec
-    except ImportError:
-        raise MissingExtraError("fsspec", "remote", f"reading {name}") from None
     if secret_in(url) == "a user name or password":
         raise StoreAccessError(
             f"{name}: a URL with a user name and password is not taken, because configs, logs and "

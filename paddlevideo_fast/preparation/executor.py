@@ -31,7 +31,8 @@ from tqdm import tqdm
 
 import paddlevideo_fast
 from paddlevideo_fast.config.yaml_source import parse
-from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.files import read_text
 from paddlevideo_fast.io.locks import Lock
 from paddlevideo_fast.io.urls import is_url, join
@@ -206,12 +207,10 @@ def _start_worker(parent: int) -> None:
 
 def _on_cluster(function: Callable, batches: Sequence[Sequence[Any]], scheduler: str, site: Site) -> _Batches:
     """Number and results of each batch, done by the workers of a cluster."""
-    try:
+    with needing("dask", f"--scheduler {scheduler}"):
         from distributed import Client, KilledWorker
         from distributed import as_completed as completed
         from distributed.comm import CommClosedError
-    except ImportError:
-        raise MissingExtraError("distributed", "dask", f"--scheduler {scheduler}") from None
     with contextlib.ExitStack() as stack:
         stack.enter_context(_quiet())
         address: Any = scheduler
@@ -376,11 +375,9 @@ def read_cluster_file(path: Path) -> tuple[str, int, dict[str, Any]]:
 def _start_cluster(path: Path) -> Iterator[Any]:
     """Submits the jobs of a cluster file; at the end, their scheduler and the jobs end."""
     kind, jobs, arguments = read_cluster_file(path)
-    try:
+    with needing("dask", f"cluster: {kind}"):
         import dask_jobqueue
         import dask_jobqueue.local
-    except ImportError:
-        raise MissingExtraError("dask-jobqueue", "dask", f"cluster: {kind}") from None
     module = dask_jobqueue.local if kind == "local" else dask_jobqueue
     try:
         cluster = getattr(module, _CLUSTERS[kind])(**arguments)

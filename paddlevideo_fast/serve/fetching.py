@@ -7,7 +7,7 @@ import socket
 from typing import Any
 from urllib.parse import urlsplit
 
-from paddlevideo_fast.errors import MissingExtraError
+from paddlevideo_fast.extras import needing
 from paddlevideo_fast.serve.errors import RequestError
 
 _MAX_REDIRECTS = 3
@@ -101,8 +101,6 @@ async def _save(answer: Any, file: Any, max_bytes: int) -> None:
 
 
 def _import_aiohttp() -> Any:
-    try:
+    with needing("serve", "reading videos from URLs"):
         import aiohttp
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("aiohttp", "serve", "reading videos from URLs") from error
     return aiohttp

@@ -1,6 +1,6 @@
 """What a server counts, in the text format of Prometheus."""
 
-from paddlevideo_fast.errors import MissingExtraError
+from paddlevideo_fast.extras import needing
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _CLIPS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -14,10 +14,8 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        try:
+        with needing("serve", "a server"):
             from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-        except ModuleNotFoundError as error:
-            raise MissingExtraError("prometheus_client", "serve", "a server") from error
         self._registry = CollectorRegistry()
         name = "paddlevideo_fast"
         self._requests = Counter(

@@ -229,6 +229,7 @@ def forked(monkeypatch, template):
 
 
 @pytest.mark.slow
+@needs_onnx
 def test_runtimes_of_exported_networks(measure, forked):
     result = measure("cpu", "--runtimes", "--networks", "x3d_s", "--threads", 1, "--rounds", 1)
     assert set(result["x3d_s"]["1"]) == set(cpu_child.RUNTIMES)

@@ -66,4 +66,7 @@ def test_zsh_gets_the_same_commands(capsys):
 def test_without_the_package_one_message(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["bash"]) == 2
-    assert "completion needs the package 'shtab': type  pip install shtab" in capsys.readouterr().err
+    assert (
+        "completion needs the package 'shtab', which is not installed: type  pip install shtab"
+        in capsys.readouterr().err
+    )

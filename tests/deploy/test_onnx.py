@@ -193,6 +193,7 @@ def test_convolutions_on_a_gpu_are_chosen_without_an_exhaustive_search():
     assert chain[1][1] == {"gpu_mem_limit": 2 << 20, "cudnn_conv_algo_search": "HEURISTIC"}
 
 
+@needs_onnx
 def test_a_provider_whose_libraries_do_not_load_is_told(exported, trained, monkeypatch, caplog, capsys):
     there = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: there)

@@ -137,7 +137,9 @@ def test_the_shapes_of_all_phases(
     overrides = overriding(f"MULTIGRID.epoch_factor={factor}", f"DATASET.num_workers={workers}")
     assert main(["-c", str(config), *cycles(True, short), *overrides]) == 0
     assert watch.steps == [shape for epoch in epochs for shape in epoch]
-    assert watch.evaluations == [(4, 8, 28)] * 2 * len(epochs)  # the full shape, in every phase
+    validation, explanations = watch.evaluations[: 2 * len(epochs)], watch.evaluations[2 * len(epochs) :]
+    assert validation == [(4, 8, 28)] * 2 * len(epochs)  # the full shape, in every phase
+    assert {shape[1:] for shape in explanations} == {(8, 28)}  # of the report, after the last epoch
     assert workers or set(watch.spans) == {8 / 30}  # seconds, the longest that a clip may last
     if not short:
         return

@@ -1,0 +1,88 @@
+"""Bounds of packages, and what is said of a package that is missing, broken or too old."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from paddlevideo_fast import extras
+from paddlevideo_fast.cli.commands import main
+from paddlevideo_fast.errors import InstallationError, MissingExtraError
+from paddlevideo_fast.extras import check_versions, needing
+from paddlevideo_fast.io import stores
+
+pytestmark = pytest.mark.smoke
+REPO = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Versions that some packages seem to have."""
+    versions: dict[str, str] = {}
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: versions.get(name) or real(name))
+    extras._outdated.cache_clear()
+    yield versions
+    extras._outdated.cache_clear()
+
+
+def test_every_requirement_has_a_lower_bound():
+    """Else pip goes back to a version of years ago where another package holds back what it needs."""
+    requirements = [Requirement(text) for text in metadata.requires("paddlevideo_fast")]
+    assert len(requirements) > 30
+    assert not [
+        str(one)
+        for one in requirements
+        if one.name != "paddlevideo_fast"
+        and not any(specifier.operator in (">=", "==") for specifier in one.specifier)
+    ]
+
+
+def test_every_extra_that_the_code_names_exists():
+    text = "\n".join(path.read_text("utf-8") for path in (REPO / "paddlevideo_fast").rglob("*.py"))
+    named = set(re.findall(r'needing\(\s*"(\w+)"', text))
+    assert {"remote", "serve", "onnx", "dask"} <= named
+    assert named <= set(metadata.metadata("paddlevideo_fast").get_all("Provides-Extra"))
+
+
+def test_a_package_that_is_too_old_is_one_sentence(installed):
+    installed["s3fs"] = "0.4.2"
+    with (
+        pytest.raises(
+            InstallationError, match=r'S3 needs s3fs>=[\d.]+, and 0.4.2 .*pip install "s3fs>=[\d.]+"'
+        ),
+        needing("remote", "S3"),
+    ):
+        pytest.fail("nothing is imported")
+    check_versions("serve", "another extra")
+    check_versions("remote", "another package", "fsspec", "aiohttp")
+
+
+def test_a_store_says_that_its_driver_is_too_old(installed, monkeypatch):
+    installed["s3fs"] = "0.4.2"
+    monkeypatch.setattr(stores, "_stores", {})
+    with pytest.raises(InstallationError, match="reading s3://bucket/a.mp4 needs s3fs>="):
+        stores.read_all("s3://bucket/a.mp4", 100)
+
+
+def test_a_command_says_that_a_package_is_too_old(installed, capsys):
+    installed["av"] = "14.0.0"
+    assert main(["zoo"]) == 2
+    message = capsys.readouterr().err
+    assert "paddlevideo-fast needs av>=" in message
+    assert "and 14.0.0 is installed" in message
+
+
+def test_a_package_that_is_missing_or_broken_is_one_sentence():
+    missing = pytest.raises(
+        MissingExtraError, match=r"a server needs the package 'no-such-package'.*\[serve\]"
+    )
+    with missing, needing("serve", "a server"):
+        import no_such_package  # noqa: F401
+    broken = pytest.raises(InstallationError, match="a server needs a package that is .* cannot import name")
+    with broken, needing("serve", "a server"):
+        from json import no_such_name  # noqa: F401
