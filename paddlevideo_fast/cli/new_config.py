@@ -63,6 +63,7 @@ class Recipe:
         epochs: of its training.
         pretrained: file of weights that it starts from; None: from nothing.
         transforms: of PIPELINE.train.
+        samplers: of each part of PIPELINE.
         update_size: clips of an update; more than a batch where gradients are accumulated.
         base_batch_size: clips of an update that the learning rate is for; None: `update_size`.
         fine_tuning: the config that fine-tunes its network from weights of large data; None: there is none.
@@ -94,6 +95,7 @@ class Recipe:
         self.epochs: int = config["epochs"]
         self.pretrained: str | None = config["MODEL"]["backbone"].get("pretrained")
         self.transforms: list[Any] = pipeline["transform"]
+        self.samplers = {part: section.get("sample") or {} for part, section in config["PIPELINE"].items()}
         accumulation = config.get("GRADIENT_ACCUMULATION") or {}
         self.update_size: int = accumulation.get("global_batch_size") or self.batch_size
         self.base_batch_size: int | None = config["OPTIMIZER"].get("base_batch_size")
@@ -133,13 +135,22 @@ def config_text(
         dataset["batch_size"] = update_size
         remarks.append(f"batches of {update_size} clips, since there are only {num_train} for training")
     notes = [*_set_epochs(content, recipe, num_train), *_set_updates(content, recipe, update_size)]
+    pipeline: dict[str, dict[str, Any]] = {
+        part: {"sample": {"by_ratio": True}}
+        for part, sampler in recipe.samplers.items()
+        if sampler.get("name") == "Sampler" and not sampler.get("by_ratio")
+    }
+    if pipeline:
+        notes.append("frames by ratio, also of short videos, and as PaddleVideo takes them in the recipe")
     mirrored = [name for name in source.classes if _MIRRORED.search(name)]
     if mirrored and any("RandomFlip" in step for step in recipe.transforms):
         steps = [step for step in recipe.transforms if "RandomFlip" not in step]
-        content["PIPELINE"] = {"train": {"transform": steps}}
+        pipeline.setdefault("train", {})["transform"] = steps
         remarks.append(
             f"clips are not mirrored in training, since a class is called {printable(mirrored[0])}"
         )
+    if pipeline:
+        content["PIPELINE"] = pipeline
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=1000)
     about = f"{num_train} videos of {len(source.classes)} classes to train on"
     shown = f"paddlevideo-fast config show {shlex.quote(str(output))}"

@@ -85,7 +85,18 @@ class VideoReader(ABC):
         Raises:
             VideoDecodeError: nothing says.
         """
-        raise VideoDecodeError(self.path, "nothing says when its frames are shown; give spans in frames")
+        if not self.avg_fps:
+            cause = "says no frame rate, so nothing says when its frames are shown; give spans in frames"
+            raise VideoDecodeError(self.path, cause)
+        return np.arange(self.num_frames) / self.avg_fps
+
+    def end_sec(self) -> float:
+        """When the last frame ends, in seconds after the first frame; see `end_of`.
+
+        Raises:
+            VideoDecodeError: nothing says.
+        """
+        return end_of(self.times_sec(), self.avg_fps)
 
     def frames_of(self, span: Span) -> tuple[int, int]:
         """The frames [first, stop) of a span.
@@ -103,7 +114,7 @@ class VideoReader(ABC):
             first, stop = round(span.start), self.num_frames if span.end is None else round(span.end)
         else:
             times, unit, slack = self.times_sec(), "s", _SLACK_SEC
-            length = float(times[-1]) + (1 / self.avg_fps if self.avg_fps else 0.0)
+            length = self.end_sec()
             starts, ends = span.start - _TOLERANCE_SEC, math.inf if span.end is None else span.end
             first = int(np.searchsorted(times, starts))
             stop = int(np.searchsorted(times, ends - _TOLERANCE_SEC))
@@ -263,6 +274,17 @@ class VideoReader(ABC):
         self.close()
 
 
+def end_of(times_sec: np.ndarray, avg_fps: float) -> float:
+    """When the last of some frames ends: it is taken to last as long as the few before it.
+
+    Args:
+        times_sec: when they are shown, at least one.
+        avg_fps: frames a second, for a single frame; 0.0 where nothing says.
+    """
+    lasts_sec = float(np.median(np.diff(times_sec[-6:]))) if len(times_sec) > 1 else 1 / (avg_fps or math.inf)
+    return float(times_sec[-1]) + lasts_sec
+
+
 def _cut(frame: np.ndarray, box: Box) -> np.ndarray:
     height, width = frame.shape[:2]
     left, top, right, bottom = box.left, box.top, box.left + box.width, box.top + box.height
@@ -330,6 +352,11 @@ class VideoPart(VideoReader):
         """See `VideoReader`; the first frame of the part is at 0."""
         times = self.video.times_sec()[self.first : self.first + self.num_frames]
         return times - times[0]
+
+    def end_sec(self) -> float:
+        """See `VideoReader`: the part ends where the frame after it is shown."""
+        stop, times = self.first + self.num_frames, self.video.times_sec()
+        return float((times[stop] if stop < len(times) else self.video.end_sec()) - times[self.first])
 
     @property
     def keyframe_gap(self) -> float:

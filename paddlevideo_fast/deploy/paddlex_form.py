@@ -111,7 +111,7 @@ def _reasons_against(dataset: ClipDataset, layout: str, input_dtype: str) -> Ite
     if num_clips > 1:
         yield f"it makes one clip of a video, and this config makes {num_clips}"
     sample, steps = dataset.pipeline.sample, dataset.pipeline.geometric
-    others = ("frame_interval", "select_left", "dense_sample", "linspace_sample")
+    others = ("frame_interval", "select_left", "dense_sample", "linspace_sample", "by_ratio")
     if not isinstance(sample, Sampler):
         yield f"it takes the middle frames of segments, as Sampler does, and the pipeline has {_name(sample)}"
     elif not sample.valid_mode or any(getattr(sample, other) for other in others):

@@ -4,7 +4,7 @@ All indices count from 0, for videos and frame folders alike.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -78,6 +78,14 @@ class Sampler:
     In valid mode, views start at different places of each segment: by default one view in the middle, two at
     a quarter and at three quarters.
 
+    A video shorter than the frames that it should give goes on at its start, or shows its first frame alone,
+    as in PaddleVideo. With `by_ratio`, frames rise and spread over the whole of any video:
+
+        8 segments      5 frames             12 frames
+        by_ratio        0 0 1 2 2 3 4 4      0 2 3 5 6 8 9 11
+        select_left     0 0 0 0 0 0 0 0      0 2 3 5 6 8 9 11
+        neither         0 1 2 3 4 0 1 2      0 1 2 3 4 5 6 7
+
     Args:
         num_seg: segments.
         seg_len: consecutive frames from a segment.
@@ -88,6 +96,8 @@ class Sampler:
         dense_sample: one window of 64 frames, `num_seg` frames equally far apart; valid mode: ten such
             windows.
         linspace_sample: `num_seg` frames from the first to the last, equally far apart.
+        by_ratio: segments are equal parts that need not be whole frames, and in a short video the frames of
+            a segment or window move closer together; false: as PaddleVideo.
         view_position: where view v of V starts in a segment: "left" at the share v / V, "middle" at
             (v + ½) / V, "ends" at v / (V - 1).
 
@@ -110,6 +120,7 @@ class Sampler:
     select_left: bool = False
     dense_sample: bool = False
     linspace_sample: bool = False
+    by_ratio: bool = False
     view_position: ViewPosition = "middle"
 
     def __post_init__(self) -> None:
@@ -137,6 +148,8 @@ class Sampler:
             if request.num_frames:
                 seg_len = max(1, request.num_frames // num_seg)
             interval = max(1, round(request.sampling_rate or self.frame_interval))
+            if self.by_ratio:
+                return self._spread(num_frames, num_seg, seg_len, interval, place, rng)
             starts = self._interval_starts(num_frames, num_seg, seg_len * interval, place, rng)
             indices = starts[:, None] + np.arange(seg_len) * interval
             return indices.reshape(-1) % num_frames
@@ -144,12 +157,29 @@ class Sampler:
             num_seg = max(1, request.num_frames // seg_len)
         if self.linspace_sample:
             return np.linspace(0, num_frames - 1, num_seg).astype(np.int64)
+        if self.by_ratio and self._dense:
+            windows = (np.arange(_DENSE_CLIPS)[:, None] + 0.5) / _DENSE_CLIPS
+            return self._spread(num_frames, 1, num_seg, _DENSE_WINDOW / num_seg, windows, rng)
+        if self.by_ratio:
+            return self._spread(num_frames, num_seg, 1 if self.select_left else seg_len, 1, place, rng)
         if self.select_left:
             return self._one_a_segment(num_frames, num_seg, place, rng)
         if self._dense:
             return self._windows(num_frames, num_seg, rng)
         starts = self._segment_starts(num_frames, num_seg, seg_len, place, rng)
         return (starts[:, None] + np.arange(seg_len)).reshape(-1) % num_frames
+
+    def _spread(
+        self, num_frames: int, num_seg: int, seg_len: int, step: float, place: Any, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Frames by ratio: `seg_len` of each segment, at most `step` apart."""
+        part = num_frames / num_seg
+        step = min(step, part / seg_len)
+        room = part - (seg_len - 1) * step  # where a segment's frames may begin
+        shares = place if self.valid_mode else rng.uniform(0.0, 1.0, num_seg)
+        starts = (part * np.arange(num_seg) + room * shares)[..., None]
+        frames = (starts + np.arange(seg_len) * step).astype(np.int64)
+        return np.minimum(frames, num_frames - 1).reshape(-1)
 
     def _interval_starts(
         self, num_frames: int, num_seg: int, span: int, place: float, rng: np.random.Generator

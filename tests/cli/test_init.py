@@ -301,6 +301,8 @@ def test_the_learning_rate_fits_the_batch(run, folder, tmp_path, capfd):
 def test_rates_and_their_steps_fit_the_set(run, folder, tmp_path, recipe, rate, sizes):
     run(folder, "--output", "my_set", "--recipe", recipe)
     config = load_config(tmp_path / "my_set" / "config.yaml")
+    samplers = [part["sample"] for part in config["PIPELINE"].values() if part.get("sample")]
+    assert all(sampler.get("by_ratio", sampler["name"] != "Sampler") for sampler in samplers)
     assert config["epochs"] == 60
     assert {key: config["OPTIMIZER"]["learning_rate"][key] for key in rate} == rate
     update_size = (config.get("GRADIENT_ACCUMULATION") or {}).get("global_batch_size")

@@ -14,6 +14,7 @@ from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.config import RunSpec, build, load_config
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord, build_pipeline
+from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.registry import LEARNING_RATES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -35,6 +36,22 @@ TO_4_3 = {
     "pptsm_lcnet_k400_16frames_uniform_dml_distillation",
     "pptsm_lcnet_k400_8frames_uniform",
     "pptsm_lcnet_k400_8frames_uniform_dml_distillation",
+}
+# These have the frames of PaddleVideo's config of this name, also in a video that is shorter than the clip.
+FRAMES_OF_PADDLEVIDEO = TO_4_3 | {
+    "pptimesformer_k400_videos",
+    "pptsn_k400_frames",
+    "pptsn_k400_videos",
+    "timesformer_k400_videos",
+    "tokshift_ucf101_256_videos",
+    "tsm_k400_frames",
+    "tsm_k400_frames_nhwc",
+    "tsm_k400_videos",
+    "tsm_ucf101_frames",
+    "tsm_ucf101_frames_nhwc",
+    "tsm_ucf101_videos",
+    "tsn_k400_frames",
+    "tsn_k400_videos",
 }
 SOURCES = [(1920, 1080), (1080, 1920), (455, 256)]
 # PaddleVideo does not say for how many processes their rates are.
@@ -99,8 +116,24 @@ def test_every_config_fits_together(path, warnings, logged):
         assert squeezed == set()
 
 
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_frames_of_short_videos_rise_except_where_the_config_is_paddlevideos(path):
+    config = load_config(path)
+    if path.stem in FRAMES_OF_PADDLEVIDEO:
+        samplers = [section["sample"] for section in config["PIPELINE"].values()]
+        assert not any(sampler.get("by_ratio") for sampler in samplers)
+        return
+    for section in config["PIPELINE"].values():
+        sampler = build_pipeline(section).sample
+        for num_frames in (1, 2, 5, 7, 12, 40):
+            rng = Middle() if getattr(sampler, "valid_mode", True) else np.random.default_rng(0)
+            clips = sampler.sample(num_frames, 30.0, ClipRequest(0, 0), rng).reshape(sampler.num_clips, -1)
+            assert (np.diff(clips, axis=1) >= 0).all()
+            assert (np.ptp(clips, axis=1) > 0).all() or num_frames == 1
+
+
 def test_the_named_configs_exist():
-    assert {path.stem for path in CONFIGS} >= TO_4_3
+    assert {path.stem for path in CONFIGS} >= FRAMES_OF_PADDLEVIDEO
 
 
 def curve_of(name, *overrides):

@@ -163,6 +163,56 @@ def test_interval_train(num_frames, num_seg, seg_len, interval, seed):
         assert set(firsts) == {0} or num_frames <= num_seg
 
 
+@pytest.mark.parametrize("num_seg", [1, 3, 8, 16])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"seg_len": 1},
+        {"seg_len": 1, "select_left": True},
+        {"seg_len": 3},
+        {"seg_len": 8, "frame_interval": 4},
+        {"seg_len": 1, "dense_sample": True},
+        {"seg_len": 1, "linspace_sample": True},
+    ],
+    ids=lambda arguments: [*arguments][-1],
+)
+def test_by_ratio_frames_rise_and_spread_over_any_video(num_seg, arguments):
+    """Also over one with fewer frames than the clip has: PaddleVideo's ways show frame 0 there, or go back."""
+    train = Sampler(num_seg, **arguments, by_ratio=True)
+    valid = Sampler(num_seg, **arguments, by_ratio=True, valid_mode=True)
+    is_whole = not {"dense_sample", "linspace_sample"} & {*arguments}  # each part of the video has its frames
+    for num_frames in range(1, 201):
+        clips = np.array(indices(valid, num_frames)).reshape(valid.num_clips, -1)
+        for clip in (*clips, np.array(indices(train, num_frames, seed=num_frames))):
+            assert (np.diff(clip) >= 0).all(), (num_frames, clip)
+            assert len({*clip.tolist()}) >= min(num_frames, len(clip)) / 2, (num_frames, clip)
+            for part, frames in enumerate(clip.reshape(num_seg, -1) if is_whole else ()):
+                first, stop = num_frames * part / num_seg, num_frames * (part + 1) / num_seg
+                assert int(first) <= frames[0] <= frames[-1] < max(stop, int(first) + 1), (num_frames, clip)
+        if 1 < num_frames <= valid.num_frames:
+            assert {*clips[0].tolist()} == {*range(num_frames)}
+
+
+@given(lengths, segments)
+def test_by_ratio_validation_is_as_of_tsm_and_of_the_uniform_sampler(num_frames, num_seg):
+    ours = indices(Sampler(num_seg, 1, valid_mode=True, by_ratio=True), num_frames)
+    if num_frames > num_seg:
+        assert ours == indices(Sampler(num_seg, 1, valid_mode=True, select_left=True), num_frames)
+    uniform = UniformSampler(num_seg).sample(num_frames, 25.0, ClipRequest(0, 0), Middle())
+    assert np.abs(uniform - ours).max() <= 1  # by rounding
+
+
+@pytest.mark.parametrize(
+    "sampler", [UniformSampler(8), DecodeSampler(8, 3), DecodeSampler(8, 3, test_mode=True)]
+)
+def test_frames_of_the_other_samplers_rise_and_are_no_still_picture(sampler):
+    for num_frames in range(1, 201):
+        clip = indices(sampler, num_frames, seed=num_frames)
+        assert (np.diff(clip) >= 0).all()
+        assert len(set(clip)) >= min(num_frames, 8) / 2 or clip[0] == 0
+        assert len(set(clip)) > 1 or num_frames == 1
+
+
 def test_request_changes_the_shape():
     assert len(indices(Sampler(8, 1), 100, ClipRequest(0, 0, num_frames=4))) == 4
     sampler = Sampler(1, 32, frame_interval=2, valid_mode=True)
