@@ -177,7 +177,7 @@ def test_interval_train(num_frames, num_seg, seg_len, interval, seed):
     ids=lambda arguments: [*arguments][-1],
 )
 def test_by_ratio_frames_rise_and_spread_over_any_video(num_seg, arguments):
-    """Also over one with fewer frames than the clip has: PaddleVideo's ways show frame 0 there, or go back."""
+    """Also over one with fewer frames than the clip has, where PaddleVideo shows frame 0, or goes back."""
     train = Sampler(num_seg, **arguments, by_ratio=True)
     valid = Sampler(num_seg, **arguments, by_ratio=True, valid_mode=True)
     is_whole = not {"dense_sample", "linspace_sample"} & {*arguments}  # each part of the video has its frames

@@ -82,7 +82,8 @@ def test_without_the_library_one_sentence_says_what_to_install(videos, tmp_path,
     words = ["data", "pack", f"--list={videos / 'videos.list'}", f"--data_prefix={videos}"]
     assert main([*words, f"--output={tmp_path / 'out'}", "--format=webdataset"]) == 2
     assert capsys.readouterr().err == (
-        "MissingExtraError: data pack --format webdataset needs the package 'webdataset', which is not installed: type  "
+        "MissingExtraError: data pack --format webdataset needs the package 'webdataset', which is not "
+        "installed: type  "
         'pip install "paddlevideo_fast[webdataset]"  (in a clone: pip install -e ".[webdataset]")\n'
     )
     assert not (tmp_path / "out").exists()
