@@ -28,7 +28,8 @@ class LearningRate:
     """A learning rate as a function of the epoch; the base of the registered ones, which define `_curve`.
 
     Args:
-        iter_step: follow the curve at each step; else an epoch keeps the value of its start.
+        iter_step: follow the curve at each step; else an epoch keeps the value of its start. A warm-up
+            follows each step in any case: the first epoch would not train at a rate of 0.
         warmup_steps: optimizer steps of a warm-up; 0: none. During it the rate is the curve's times a factor
             that rises in a straight line to 1, at each step, whatever `iter_step` says.
         warmup_factor: the factor at the first step.
@@ -59,7 +60,7 @@ class LearningRate:
 
     def at(self, epoch: float) -> float:
         """The learning rate at `epoch`, without `warm_up`: 2.5 is in the middle of the third epoch."""
-        return self._factor * self._value(epoch if self.iter_step else math.floor(epoch))
+        return self._factor * self._value(epoch)
 
     def warm_up(self, num_steps: int) -> float:
         """The factor on the rate after so many optimizer steps of the run; 1 when the warm-up is over."""
@@ -77,7 +78,7 @@ class LearningRate:
         if epoch < self.warmup_epochs:
             end = self._curve(self.warmup_epochs)
             return linear_warmup(epoch, self.warmup_start_lr, end, self.warmup_epochs)
-        return self._curve(epoch)
+        return self._curve(epoch if self.iter_step else max(math.floor(epoch), self.warmup_epochs))
 
     def _curve(self, epoch: float) -> float:
         raise NotImplementedError
@@ -273,7 +274,7 @@ class CustomWarmupCosineStepDecay(LearningRate):
         min_lr: of the cosine at `max_epoch`.
         base_lr: of the cosine at epoch 0.
         max_epoch: end of the cosine.
-        iter_step: follow the warm-up at each step.
+        iter_step: has no effect: the cosine changes at whole epochs, and the warm-up at each step.
     """
 
     end_argument = "max_epoch"
@@ -290,6 +291,11 @@ class CustomWarmupCosineStepDecay(LearningRate):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_warm_up("warmup_iters")
+        if not self.iter_step:
+            warn_once(get_logger(), f"{_KEY}.iter_step has no effect: the warm-up follows each step")
+
+    def _value(self, epoch: float) -> float:
+        return self._curve(epoch)
 
     def _curve(self, epoch: float) -> float:
         whole = min(math.floor(epoch), self.max_epoch)

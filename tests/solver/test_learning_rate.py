@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import paddle
 import pytest
 
@@ -148,10 +149,38 @@ def test_a_warm_up_by_steps_is_a_factor_on_the_curve(section):
 
 
 def test_a_curve_of_whole_epochs_waits_for_the_next():
-    arguments = {"max_epoch": 4, "warmup_epochs": 2, "warmup_start_lr": 0.0, "cosine_base_lr": 1.0}
+    arguments = {"max_epoch": 4, "warmup_epochs": 1, "warmup_start_lr": 0.0, "cosine_base_lr": 1.0}
     stepped = curve("CustomWarmupCosineDecay", iter_step=False, **arguments)
     smooth = curve("CustomWarmupCosineDecay", **arguments)
-    assert stepped.at(1.99) == stepped.at(1.0) == smooth.at(1.0) < smooth.at(1.5)
+    assert stepped.at(2.99) == stepped.at(2.0) == smooth.at(2.0) > smooth.at(2.5)
+
+
+_WARM_UPS = [
+    {"name": "CosineAnnealingDecay", "learning_rate": 0.4, "T_max": 4},
+    {"name": "CosineAnnealingDecay", "learning_rate": 0.4, "T_max": 4, "cosine_after_warmup": True},
+    {"name": "CustomWarmupCosineDecay", "warmup_start_lr": 0.0, "cosine_base_lr": 0.4, "max_epoch": 4},
+    {
+        "name": "CustomWarmupPiecewiseDecay",
+        **{"warmup_start_lr": 0.0, "step_base_lr": 0.4, "lrs": [1.0, 0.1], "gamma": 0.1, "steps": [0, 3]},
+        "max_epoch": 4,
+    },
+    {"name": "CustomWarmupCosineStepDecay", "warmup_ratio": 0.0, "base_lr": 0.4, "max_epoch": 4},
+]
+
+
+@pytest.mark.parametrize("section", _WARM_UPS)
+@pytest.mark.parametrize("warmup_epochs", [0.5, 1.0, 2.0, 2.5])
+def test_a_warm_up_rises_at_each_step_whatever_iter_step_says(section, warmup_epochs):
+    key = "warmup_iters" if "StepDecay" in section["name"] else "warmup_epochs"
+    warm = build(LEARNING_RATES, {**section, key: warmup_epochs, "iter_step": False})
+    rates = [warm.at(warmup_epochs * part / 8) for part in range(9)]
+    assert rates[0] == 0
+    if key == "warmup_epochs":
+        np.testing.assert_allclose(np.diff(rates), rates[-1] / 8, rtol=1e-12)
+    assert rates[-1] > 0.1
+    assert min(rates[1:]) > 0  # the first epoch trains
+    later = [warm.at(epoch) for epoch in (3.0, 3.3, 3.99)]
+    assert len(set(later)) == 1  # the curve itself changes at whole epochs
 
 
 @pytest.mark.parametrize("warmup_epochs", [0, 5])
