@@ -6,9 +6,11 @@ cross-validation each video is validated once, by a network that has not seen it
 
 import gc
 import hashlib
+import json
+import os
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from paddlevideo_fast.assembly.run import train
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank
-from paddlevideo_fast.engine.output import FOLDS, folder_of_run, newest_folds
+from paddlevideo_fast.engine.output import FOLDS, folder_of_run, move_aside, newest_folds
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.io.urls import is_url, join
@@ -56,14 +58,23 @@ def cross_validate(cfg: Config, num_folds: int) -> dict[str, Any]:
             rows = [row._replace(path=join(row.folder, row.path)) if row.folder else row for row in rows]
         folds = deal(rows, num_folds, spec.run.seed)
     folder, results = _folder(spec), []
+    lists = {
+        _list(folder, fold, name): "".join(
+            f"{json_line(row)}\n" for row, own in zip(rows, folds) if (own == fold) is inside
+        )
+        for fold in range(1, num_folds + 1)
+        for name, inside in (("train", False), ("valid", True))
+    }
+    if spec.run.resume:
+        _require_same_division(folder, lists)
+    else:
+        move_aside(folder, [path for path in (folder / "lists", *folder.glob("fold_*")) if path.exists()])
     with writing(folder):
         (folder / "lists").mkdir(parents=True, exist_ok=True)
         save_json({"num_folds": num_folds, "seed": spec.run.seed}, folder / FOLDS)
+        for path, text in lists.items():
+            atomic_write_text(path, text)
     for fold in range(1, num_folds + 1):
-        for name, inside in (("train", False), ("valid", True)):
-            lines = [json_line(row) for row, own in zip(rows, folds) if (own == fold) is inside]
-            with writing(folder):
-                atomic_write_text(_list(folder, fold, name), "".join(f"{line}\n" for line in lines))
         logger.info("fold %d of %d: %s", fold, num_folds, folder / f"fold_{fold}")
         validation = train(_config_of(spec, folder, fold)).state.last_validation
         results.append({"fold": fold, **validation})
@@ -77,13 +88,14 @@ def cross_validate(cfg: Config, num_folds: int) -> dict[str, Any]:
 def deal(rows: Sequence[Row], num_folds: int, seed: int) -> list[int]:
     """The fold of each row, from 1; the classes are spread over the folds as evenly as their groups allow.
 
-    Rows of one group, or of one file, are in one fold. Groups come in the order of a hash of the seed and
-    their names, and each goes to the fold that has the fewest rows of its classes.
+    Rows of one group, or of one file, are in one fold, and so are groups that share a file. Groups come in
+    the order of a hash of the seed and their names, and each goes to the fold that has the fewest rows of its
+    classes.
 
     Raises:
         SettingError: there are fewer groups than folds.
     """
-    names = [row.group or row.path for row in rows]
+    names = _names_of_groups(rows)
     labels: dict[str, Counter] = {}
     for name, row in zip(names, rows):
         labels.setdefault(name, Counter()).update(row.labels or ("",))
@@ -111,6 +123,27 @@ def deal(rows: Sequence[Row], num_folds: int, seed: int) -> list[int]:
             "the run of a fold does not see class %s: all of its videos are in that fold", single[0]
         )
     return [chosen[name] for name in names]
+
+
+def _names_of_groups(rows: Sequence[Row]) -> list[str]:
+    """For each row the name of what has to stay together: its group, that of another row of its file, or its
+    file.
+    """
+    of_file: dict[str, str] = {}
+    joined: dict[str, str] = {}  # a group to another one that shares a file with it
+
+    def first(group: str) -> str:
+        while group in joined:
+            group = joined[group]
+        return group
+
+    paths = [os.path.normpath(row.path) for row in rows]
+    for path, row in zip(paths, rows):
+        if row.group:
+            own, other = first(row.group), first(of_file.setdefault(path, row.group))
+            if own != other:
+                joined[own] = other
+    return [first(of_file[path]) if path in of_file else path for path in paths]
 
 
 def summary(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -156,6 +189,18 @@ def _folder(spec: RunSpec) -> Path:
     if spec.config.get("output_dir"):
         return base
     return (newest_folds(base) or base) if resume else folder_of_run(base)
+
+
+def _require_same_division(folder: Path, lists: Mapping[Path, str]) -> None:
+    """Raises `SettingError` where the runs to resume have other folds than these."""
+    there = sorted((folder / "lists").glob("fold_*.jsonl"))
+    if any(lists.get(path) != path.read_text(encoding="utf-8") for path in there):
+        begun = json.loads((folder / FOLDS).read_text(encoding="utf-8"))
+        text = (
+            f"{folder} holds {begun['num_folds']} folds by seed {begun['seed']}. This run has other folds, or "
+            "the list has changed: go on with what was begun, or start anew without --resume"
+        )
+        raise SettingError(_KEY, text)
 
 
 def _list(folder: Path, fold: int, name: str) -> Path:

@@ -1,7 +1,9 @@
 """Cross-validation of a small list: `assembly.cross_validate`."""
 
 import json
+from argparse import Namespace
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,6 +56,54 @@ def test_each_video_is_validated_once_and_a_stopped_fold_goes_on(
     assert json.loads((out / "folds.json").read_text()) == found
     assert capfd.readouterr().out.count("nothing is left to train") == 1
     assert [path.name for path in (tmp_path / "output").iterdir()] == ["tiny"]
+
+
+@pytest.mark.parametrize("changed", ["num_folds", "seed", "list"])
+def test_folds_of_another_division_are_not_resumed_but_moved_aside(
+    tiny_config, tmp_path, capfd, monkeypatch, changed
+):
+    trained = []
+
+    def train(config):
+        trained.append(config["output_dir"])
+        (tmp_path / "out" / f"fold_{len(trained)}").mkdir()
+        return Namespace(state=Namespace(last_validation={"top1": 0.5, "num_samples": 8, "epoch": 1}))
+
+    monkeypatch.setattr("paddlevideo_fast.assembly.folds.train", train)
+    text = tiny_config.read_text().replace("/train.list", "/own.list")
+    motion = Path(load_config(tiny_config)["DATASET"]["train"]["data_prefix"])
+    own = tmp_path / "own.list"
+    own.write_text((motion / "train.list").read_text())
+    tiny_config.write_text(text.replace(f"{motion}/own.list", str(own)))
+    config = ["train", str(tiny_config), *overriding("seed=1")]
+    assert main([*config, "--folds", "3"]) == 0
+    lists = {path.name: path.read_bytes() for path in (tmp_path / "out" / "lists").iterdir()}
+    assert main([*config, "--folds", "3", "--resume"]) == 0
+    if changed == "list":
+        own.write_text("".join(own.read_text().splitlines(keepends=True)[:-1]))
+    num_folds = "2" if changed == "num_folds" else "3"
+    other = [*config, *(overriding("seed=2") if changed == "seed" else []), "--folds", num_folds]
+    capfd.readouterr()
+    assert main([*other, "--resume"]) == 2
+    assert "holds 3 folds by seed 1" in "".join(capfd.readouterr())
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out" / "lists").iterdir()} == lists
+    assert len(trained) == 6
+
+    assert main(other) == 0
+    assert (tmp_path / "out" / "earlier-1" / "fold_3").is_dir()
+    assert len(list((tmp_path / "out" / "lists").iterdir())) == 2 * int(num_folds)
+
+
+def test_what_shares_a_file_or_a_group_is_in_one_fold():
+    shared = [("a.mp4", "g"), ("b.mp4", "g"), ("./b.mp4", "h"), ("b.mp4", ""), ("c.mp4", "h"), ("a.mp4", "")]
+    shared += [("d.mp4", ""), ("sub/../d.mp4", "k"), ("e.mp4", "k")]
+    rows = [Row(n, path, (n % 2,), group=group) for n, (path, group) in enumerate(shared)]
+    rows += rows_of([0, 1] * 10)
+    for seed in range(20):
+        folds = deal(rows, 2, seed)
+        assert len(set(folds[:6])) == 1
+        assert len(set(folds[6:9])) == 1
+    assert len({(folds[0], folds[6]) for folds in (deal(rows, 2, seed) for seed in range(20))}) > 1
 
 
 @pytest.mark.parametrize("num_folds", [2, 3, 5])

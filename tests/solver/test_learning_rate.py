@@ -161,7 +161,11 @@ _WARM_UPS = [
     {"name": "CustomWarmupCosineDecay", "warmup_start_lr": 0.0, "cosine_base_lr": 0.4, "max_epoch": 4},
     {
         "name": "CustomWarmupPiecewiseDecay",
-        **{"warmup_start_lr": 0.0, "step_base_lr": 0.4, "lrs": [1.0, 0.1], "gamma": 0.1, "steps": [0, 3]},
+        "warmup_start_lr": 0.0,
+        "step_base_lr": 0.4,
+        "lrs": [1.0, 0.1],
+        "gamma": 0.1,
+        "steps": [0, 3],
         "max_epoch": 4,
     },
     {"name": "CustomWarmupCosineStepDecay", "warmup_ratio": 0.0, "base_lr": 0.4, "max_epoch": 4},
