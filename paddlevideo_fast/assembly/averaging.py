@@ -35,10 +35,10 @@ from paddlevideo_fast.io.files import as_path, atomic_write_all
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader import Classes, check_classes, classes_of_weights, write_class_names
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import build_model, classes_of, take_network_layout
+from paddlevideo_fast.modeling import build_model, classes_of, load_weights, take_network_layout
 from paddlevideo_fast.modeling.layers import BATCH_NORMS
-from paddlevideo_fast.modeling.lora import RECORD, stored_state
-from paddlevideo_fast.modeling.weights import read_weights, restore_lora
+from paddlevideo_fast.modeling.lora import RECORD
+from paddlevideo_fast.modeling.weights import read_weights
 
 logger = get_logger(__name__)
 
@@ -89,10 +89,10 @@ def average(
         if names and there:
             check_classes(Classes(names, str(paths[0])), there)
         with only_writer(output.parent, output.name), contextlib.ExitStack() as stack:
-            averager = _averager(spec, pipelines, paths[0], stack)
+            averager = _averager(spec, pipelines, stack)
             facts = averager.last(paths) if last is not None else averager.greedy(paths)
             with writing(output), atomic_write_all(output, report) as partials:
-                paddle.save(stored_state(averager.model), str(partials[0]))
+                paddle.save(averager.model.state_dict(), str(partials[0]))
                 partials[1].write_text(json.dumps(facts, indent=1), encoding="utf-8")
                 if names is not None:
                     write_class_names(output.parent, names)
@@ -124,13 +124,9 @@ def _candidates(spec: RunSpec, files: Sequence[Path], last: int | None) -> list[
     return paths[-wanted:] if last else paths
 
 
-def _averager(spec: RunSpec, pipelines: Pipelines, first: Path, stack: contextlib.ExitStack) -> Averager:
-    """What validates weights of the run's network; `stack` ends its loaders.
-
-    Where the `first` file has LoRA, the network gets its matrices and its base.
-    """
+def _averager(spec: RunSpec, pipelines: Pipelines, stack: contextlib.ExitStack) -> Averager:
+    """What validates weights of the run's network; `stack` ends its loaders."""
     model = build_model(spec.model, load_pretrained=False)
-    restore_lora(model, first)
     take_network_layout(model)
     selection, metric = Selection(spec.selection), make_metric(spec)
     if metric.value_names:
@@ -192,8 +188,8 @@ class Mean:
         }
 
     def differs(self, name: str) -> bool:
-        """Whether the files have different values of a tensor; where LoRA leaves it out, they have not."""
-        return self._differs.get(name, False)
+        """Whether the files have different values of a tensor."""
+        return self._differs[name]
 
 
 @dataclass(eq=False)
@@ -241,19 +237,16 @@ class Averager:
         return self._facts("greedy", paths, found, mean, metrics)
 
     def _read(self, path: Path) -> Weights:
-        content = read_weights(path)
-        weights = {name: value for name, value in content.items() if isinstance(value, np.ndarray)}
-        if content.get(RECORD) != stored_state(self.model).get(RECORD):
-            raise WeightError(
-                f"{path}: the weights to average differ in their LoRA: its scale, or the file that it is on; "
-                "average checkpoints of one run"
-            )
+        weights = read_weights(path)
+        if RECORD in weights:  # merged: the mean of A times the mean of B is not the mean of A·B
+            load_weights(self.model, path, strict=True)
+            return self._weights()
+        weights = {name: value for name, value in weights.items() if isinstance(value, np.ndarray)}
         _require_same_network(Path("the network of the config"), self._weights(), path, weights)
         return weights
 
     def _weights(self) -> Weights:
-        state = stored_state(self.model).items()
-        return {name: tensor.numpy() for name, tensor in state if name != RECORD}
+        return {name: tensor.numpy() for name, tensor in self.model.state_dict().items()}
 
     def _put(self, weights: Weights) -> None:
         target = self.model.state_dict()

@@ -197,8 +197,8 @@ def _require_same_division(folder: Path, lists: Mapping[Path, str]) -> None:
     if any(lists.get(path) != path.read_text(encoding="utf-8") for path in there):
         begun = json.loads((folder / FOLDS).read_text(encoding="utf-8"))
         text = (
-            f"{folder} holds {begun['num_folds']} folds by seed {begun['seed']}. This run has other folds, or "
-            "the list has changed: go on with what was begun, or start anew without --resume"
+            f"{folder} holds {begun['num_folds']} folds by seed {begun['seed']}. This run has other folds or "
+            "another list: go on with what was begun, or start anew without --resume"
         )
         raise SettingError(_KEY, text)
 

@@ -16,7 +16,7 @@ Reference: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", arXi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -142,29 +142,26 @@ def add_lora(
             inputs, outputs = linear[name].weight.shape
             text = f"larger than a side of the weight [{inputs}, {outputs}] of {name}; take a smaller rank"
             raise ConfigError([f"LORA.rank={rank}: {text}"])
-    lora = attach(model, scale, chosen)
+    for name in chosen:
+        _attach(linear[name], rank, scale / rank)
+    model.lora = Lora(scale, chosen)
     small = {f"{name}.{each}" for name in chosen for each in (A, B)}
     others = learned_parameters(model).keys() - small - in_full
     set_frozen(model, frozen_parameters(model) | others)
-    return lora
-
-
-def attach(model: nn.Layer, scale: float, ranks: Mapping[str, int]) -> Lora:
-    """Gives these linear layers of a model matrices of these ranks; freezes nothing."""
-    sublayers = dict(model.named_sublayers())
-    for name, rank in ranks.items():
-        layer = sublayers[name]
-        inputs, outputs = layer.weight.shape
-        bound = inputs**-0.5  # as the authors' code: Kaiming's uniform with a slope of sqrt(5)
-        first = nn.initializer.Uniform(-bound, bound)
-        layer.add_parameter(A, layer.create_parameter([inputs, rank], default_initializer=first))
-        zeros = nn.initializer.Constant(0.0)
-        layer.add_parameter(B, layer.create_parameter([rank, outputs], default_initializer=zeros))
-        layer.lora_factor = scale / rank
-        # a hook leaves class, names and forward of the layer as they are, for any subclass of Linear
-        layer.register_forward_post_hook(_with_product)
-    model.lora = Lora(scale, dict(ranks))
     return model.lora
+
+
+def _attach(layer: nn.Linear, rank: int, factor: float) -> None:
+    """Gives a layer its matrices, whose product counts `factor` times."""
+    inputs, outputs = layer.weight.shape
+    bound = inputs**-0.5  # as the authors' code: Kaiming's uniform with a slope of sqrt(5)
+    first = nn.initializer.Uniform(-bound, bound)
+    layer.add_parameter(A, layer.create_parameter([inputs, rank], default_initializer=first))
+    zeros = nn.initializer.Constant(0.0)
+    layer.add_parameter(B, layer.create_parameter([rank, outputs], default_initializer=zeros))
+    layer.lora_factor = factor
+    # a hook leaves class, names and forward of the layer as they are, for any subclass of Linear
+    layer.register_forward_post_hook(_with_product)
 
 
 def _with_product(layer: Any, inputs: tuple[paddle.Tensor, ...], output: paddle.Tensor) -> paddle.Tensor:

@@ -26,7 +26,6 @@ from paddlevideo_fast.modeling.lora import (
     B,
     Lora,
     LoraBase,
-    attach,
     is_lora,
     merged,
     pairs_of,
@@ -315,27 +314,6 @@ def complete_weights(model: nn.Layer, content: dict[str, Any], path: str) -> dic
     values = _values_of_base(model, base, path)
     lora.base, lora.from_base = base, frozenset(values.keys() - own.keys())
     return {**values, **own}
-
-
-def restore_lora(model: nn.Layer, path: str | Path) -> None:
-    """Gives a model without LoRA the matrices and the base of a weight file with LoRA; nothing for others.
-
-    Raises:
-        WeightError: the file does not fit the model, or its base is missing or another file.
-    """
-    content = read_weights(path)
-    if RECORD not in content:
-        return
-    sublayers = dict(model.named_sublayers())
-    owners = pairs_of(content)
-    if all(isinstance(sublayers.get(owner), nn.Linear) for owner in owners):
-        attach(
-            model,
-            _record(content[RECORD], path)[0],
-            {owner: content[f"{owner}.{A}"].shape[1] for owner in owners},
-        )
-    report = load_weights(model, path, strict=True)
-    model.lora.base, model.lora.from_base = report.base, frozenset(report.from_base)
 
 
 def _record(record: Any, path: str | Path) -> tuple[float, LoraBase | None]:

@@ -10,8 +10,7 @@ from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.program import open_program
 from paddlevideo_fast.modeling import build_model, load_weights, read_weights
-from paddlevideo_fast.modeling.lora import RECORD
-from paddlevideo_fast.modeling.weights import restore_lora
+from paddlevideo_fast.modeling.lora import RECORD, add_lora
 from tests.modeling.networks import normal
 from tests.support.launching import overriding
 
@@ -77,14 +76,24 @@ def test_export_and_average_give_the_network_of_the_small_files(made, tmp_path):
     out, config = made / "out", load_config(made / "lora.yaml")
     assert main(["average", str(out), "--last", "2"]) == 0
     mean = read_weights(out / "tiny_average_last2.pdparams")
-    ends = [read_weights(out / f"tiny_epoch_0000{number}.pdparams") for number in (1, 2)]
-    assert mean[RECORD] == ends[0][RECORD]
-    for key in mean.keys() - {RECORD}:
-        np.testing.assert_allclose(mean[key], (ends[0][key] + ends[1][key]) / 2, atol=1e-6)
+    ends = []
+    for number in (1, 2):
+        plain = build_model(config["MODEL"], load_pretrained=False)
+        load_weights(plain, out / f"tiny_epoch_0000{number}.pdparams", strict=True)
+        ends.append({key: value.numpy() for key, value in plain.state_dict().items()})
+    assert mean.keys() == ends[0].keys()
+    for key, value in mean.items():  # the mean of the networks, not of A and of B
+        np.testing.assert_allclose(value, (ends[0][key] + ends[1][key]) / 2, atol=1e-6, err_msg=key)
+    small = [read_weights(out / f"tiny_epoch_0000{number}.pdparams") for number in (1, 2)]
+    layer = next(key for key in small[0] if key.endswith(".lora_a")).removesuffix(".lora_a")
+    a, b = ((small[0][f"{layer}.{each}"] + small[1][f"{layer}.{each}"]) / 2 for each in ("lora_a", "lora_b"))
+    apart = read_weights(made / "base.pdparams")[f"{layer}.weight"] + 16 / 4 * (a @ b)
+    assert np.abs(apart - mean[f"{layer}.weight"]).max() > 1e-5
     assert main(["test", str(out), "-w", str(out / "tiny_average_last2.pdparams")]) == 0
     assert main(["export", str(out), "--output", str(tmp_path / "exported")]) == 0
     unmerged = build_model(config["MODEL"], load_pretrained=False)
-    restore_lora(unmerged, out / "tiny_best.pdparams")
+    add_lora(unmerged, rank=4)
+    load_weights(unmerged, out / "tiny_best.pdparams", strict=True)
     expected = logits(unmerged)
     program = open_program(tmp_path / "exported" / "tiny")
     found = program.run(normal(2, 3, 4, 28, 28).numpy())
