@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # The Pythons of test-wheel, one or several.
 WHEEL_PYTHON ?= $(PYTHON)
-PADDLE26_VENV ?= .venv-paddle26
+LOWEST_VENV ?= .venv-lowest
 PADDLE_GPU_VENV ?= .venv-paddle-gpu
 PADDLEX_VENV ?= .venv-paddlex
 TRACKERS_VENV ?= .venv-trackers
@@ -14,7 +14,7 @@ TEST_EXTRAS ?= cpu,dev
 # Begins a command that installs into the environment of folder $(1).
 install = $(if $(UV),$(UV) pip install -q --python $(1)/bin/python,$(1)/bin/python -m pip install -q)
 
-.PHONY: help setup setup-test quickstart lint test test-slow test-all test-paddle26 test-paddle-gpu test-gpu test-trackers test-paddlex test-store compare mutate bench docs site dist
+.PHONY: help setup setup-test quickstart lint test test-fast test-slow test-all test-lowest test-paddle-gpu test-gpu test-trackers test-paddlex test-store compare mutate bench docs site dist
 .PHONY: test-wheel clean
 
 help:
@@ -22,7 +22,7 @@ help:
 	@echo "make quickstart     setup, write the motion data set, train TSM, validate, print top-1"
 	@echo "make test           setup with the test extras, lint, all tests but the slow ones"
 	@echo "make test-all       make test, then the slow tests: whole runs and long trials"
-	@echo "make test-paddle26  the suite on paddlepaddle 2.6.2, in $(PADDLE26_VENV)"
+	@echo "make test-lowest    the suite on the oldest version of every package, paddlepaddle 2.6.2 too, in $(LOWEST_VENV)"
 	@echo "make test-paddle-gpu  the suite on paddlepaddle-gpu 2.6.2, in $(PADDLE_GPU_VENV); without a GPU on the CPU"
 	@echo "make test-gpu       the suite for a GPU, in $(VENV); without one it says what it would run, and why not"
 	@echo "make test-trackers  the tests of TensorBoard, W&B and MLflow, offline, in $(TRACKERS_VENV)"
@@ -61,19 +61,24 @@ lint: setup-test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint
-	$(BIN)/python -m pytest -n 2 -m "not slow" --max-cpu-sec=10
+test: lint test-fast
 
-# The slow tests are whole runs and long trials. MARKED chooses some of them.
+test-fast: setup-test
+	$(BIN)/python -m pytest -n 2 -m "not slow" --max-cpu-sec=10 $(PYTEST_ARGS)
+
+# The slow tests are whole runs and long trials.
 test-slow: setup-test
-	$(BIN)/python -m pytest -n 2 -m "slow$(if $(MARKED), and $(MARKED))"
+	$(BIN)/python -m pytest -n 2 -m slow $(PYTEST_ARGS)
 
 test-all: test test-slow
 
-test-paddle26:
-	test -x $(PADDLE26_VENV)/bin/python || $(PYTHON) -m venv $(PADDLE26_VENV)
-	$(call install,$(PADDLE26_VENV)) "paddlepaddle==2.6.2" "protobuf<7" "paddle2onnx<2" setuptools -e ".[dev,onnx]"
-	$(PADDLE26_VENV)/bin/python -m pytest -n 2 $(PYTEST_ARGS)
+# The lower bounds of pyproject.toml, all at once. Only uv installs lowest versions; fleet of Paddle 2.6 needs protobuf<7.
+test-lowest:
+	test -x $(LOWEST_VENV)/bin/python || $(PYTHON) -m venv $(LOWEST_VENV)
+	$(if $(UV),,$(LOWEST_VENV)/bin/python -m pip install -q uv)
+	$(or $(UV),$(LOWEST_VENV)/bin/uv) pip install -q --python $(LOWEST_VENV)/bin/python --resolution lowest-direct \
+		-e ".[cpu,dev,onnx,trackers]" "protobuf>=4.21,<7"
+	$(LOWEST_VENV)/bin/python -m pytest -n 2 $(PYTEST_ARGS)
 
 # A GPU build of Paddle on a machine without a GPU computes on the CPU.
 test-paddle-gpu:
@@ -140,5 +145,5 @@ dist: setup-test
 # What the commands above have made, but for what a training has: output/ holds weights. Environments with other
 # names are not ours.
 clean:
-	rm -rf $(filter .venv%,$(VENV) $(PADDLE26_VENV) $(PADDLE_GPU_VENV) $(PADDLEX_VENV) $(TRACKERS_VENV)) build dist \
+	rm -rf $(filter .venv%,$(VENV) $(LOWEST_VENV) $(PADDLE_GPU_VENV) $(PADDLEX_VENV) $(TRACKERS_VENV)) build dist \
 		.pytest_cache .mypy_cache .ruff_cache

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS
 from paddlevideo_fast.decode.source import VideoSource
-from paddlevideo_fast.errors import MissingExtraError, VideoDecodeError
+from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.files import as_path, atomic_write
 from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.preparation.executor import located
@@ -131,10 +132,8 @@ class Task(NamedTuple):
 
 
 def _library() -> Any:
-    try:
+    with needing("webdataset", "data pack --format webdataset"):
         import webdataset
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("webdataset", "webdataset", "data pack --format webdataset") from error
     return webdataset
 
 

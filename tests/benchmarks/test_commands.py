@@ -64,7 +64,6 @@ def test_without_a_gpu_its_benchmarks_are_one_message(command, capsys, monkeypat
 
 
 @pytest.mark.slow
-@pytest.mark.whole
 @needs_onnx
 def test_programs_on_a_gpu_are_timed_beside_the_cpu(monkeypatch):
     """Rehearsed on the CPU, with a small network."""

@@ -31,7 +31,6 @@ def installed(tmp_path_factory):
     return target
 
 
-@pytest.mark.whole
 @pytest.mark.slow
 def test_the_wheel_works_from_another_folder(installed, tmp_path):
     program = [sys.executable, str(installed / "bin" / "paddlevideo-fast")]

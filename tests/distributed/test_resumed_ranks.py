@@ -11,7 +11,6 @@ import resumed_ranks as ranks
 from tests.support.launching import Job
 
 
-@pytest.mark.whole
 @pytest.mark.slow
 def test_two_ranks_go_on_from_every_place(tmp_path):
     with Job([Path(ranks.__file__), tmp_path], 2, tmp_path / "job") as job:

@@ -248,7 +248,6 @@ def test_all_pages_with_marked_commands_are_run():
     assert {name_of(page) for page in marked} - {"README_cn.md"} <= set(RUN_PAGES)
 
 
-@pytest.mark.whole
 @pytest.mark.slow
 def test_marked_commands_and_examples_run(working_copy, run_in):
     """One test: each worker of pytest-xdist would run the commands for itself."""

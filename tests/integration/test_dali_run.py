@@ -69,7 +69,6 @@ def config(data, tmp_path):
 needs_dali = pytest.mark.skipif(no_dali() is not None, reason=str(no_dali()))
 
 
-@pytest.mark.whole
 @pytest.mark.slow
 @needs_dali
 def test_train_validate_resume_and_test(run_main, config, tmp_path, records):

@@ -34,7 +34,7 @@ def whole_run(motion_data, tiny_text, long_epochs, run_main, tmp_path_factory):
 @pytest.mark.parametrize(
     ("number", "workers"),
     [
-        pytest.param(signal.SIGKILL, 2, marks=[pytest.mark.whole, pytest.mark.slow, pytest.mark.smoke]),
+        pytest.param(signal.SIGKILL, 2, marks=[pytest.mark.slow, pytest.mark.smoke]),
         *((signal.SIGTERM, 0), (signal.SIGTERM, 2), (signal.SIGINT, 2)),
     ],
 )

@@ -66,7 +66,6 @@ def test_a_run_resumed_inside_an_epoch_goes_on_bit_for_bit(made, assert_resumes)
     assert_resumes(made / "out", "tiny_step_00000008", made / "lora.yaml")
 
 
-@pytest.mark.whole
 @pytest.mark.slow
 def test_a_killed_run_goes_on_as_the_same_run(made, assert_survives_a_kill):
     assert_survives_a_kill(made / "lora.yaml")

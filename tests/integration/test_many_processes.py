@@ -53,7 +53,7 @@ def train_list(motion_data, tmp_path):
 @pytest.mark.parametrize(
     ("place", "every_steps", "resumed"),
     [
-        pytest.param("step", 4, r"tiny_step_00000020: epoch 2, step 2 of it", marks=pytest.mark.whole),
+        pytest.param("step", 4, r"tiny_step_00000020: epoch 2, step 2 of it"),
         ("validation", 6, r"tiny_step_00000018: epoch 1, step 18 of it"),
     ],
 )

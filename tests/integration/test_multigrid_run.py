@@ -209,7 +209,6 @@ def top1_by_hand(cfg, weights):
     return np.mean(right)
 
 
-@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.smoke
 def test_going_on_in_a_short_cycle_of_the_second_phase(config, tmp_path, run_main, assert_resumes):

@@ -27,7 +27,6 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_a_step_between_log_lines_reads_nothing(tiny_config, tmp_path, job, num_processes):

@@ -73,7 +73,6 @@ def test_the_exported_program_has_encoder_and_probe(made, tmp_path):
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max() + 1e-6
 
 
-@pytest.mark.whole
 @pytest.mark.slow
 def test_a_killed_run_goes_on_as_the_same_run(made, assert_survives_a_kill, tmp_path):
     """The window of 12 of 480 clips makes the order depend on the shards."""

@@ -48,7 +48,6 @@ def reads(store):
     return [request for request in store.requests if request["path"].endswith((".data", ".index"))]
 
 
-@pytest.mark.whole
 @pytest.mark.slow
 def test_one_process(packed_motion, train, assert_same_run, tmp_path, http_store, s3_store, wait_for_step):
     """HTTP without workers and with faults; S3 with two workers, killed in the second epoch and resumed."""
@@ -116,7 +115,6 @@ def test_two_processes(packed_motion, train, assert_same_run, tmp_path, s3_store
     assert fetched < 2 * total  # of two epochs; processes may fetch the same block at the same moment
 
 
-@pytest.mark.whole
 @pytest.mark.slow
 def test_output_in_a_store(packed_motion, train, tmp_path, s3_store):
     """Weights that a user deletes to free the disk stay in the store, also when the next run is refused."""

@@ -80,7 +80,6 @@ def test_a_network_goes_from_training_to_prediction(bash, repository, model, mon
     assert compare([f"--gt_file={made}", f"--log_file={found}", "--atol=1e-5"]) == 0
 
 
-@pytest.mark.whole
 @pytest.mark.slow
 def test_a_training_of_two_processes(bash, repository):
     text = repository / "fleet.txt"
