@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import binascii
+import importlib.resources
 import json
 import math
 import tempfile
@@ -28,7 +29,6 @@ from paddlevideo_fast.loader.untrimmed import Windowing
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.serve.errors import RequestError
 from paddlevideo_fast.serve.fetching import fetch
-from paddlevideo_fast.serve.page import PAGE, PAGE_HEADERS
 from paddlevideo_fast.serve.service import Job, Service
 
 logger = get_logger(__name__)
@@ -38,6 +38,13 @@ _GONE = 499  # nobody is there any more to see it
 _POLL_SEC = 0.5
 _MAX_JSON_MIB = 16  # it is held in memory
 _JSON_KEYS = ("video", "url", "clip")
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; media-src blob:; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
 _BODY = {
     "requestBody": {
         "required": True,
@@ -86,9 +93,11 @@ def make_app(service: Service) -> FastAPI:
         title="paddlevideo_fast", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
     )
 
+    text = importlib.resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
-        return HTMLResponse(PAGE, headers=PAGE_HEADERS)
+        return HTMLResponse(text, headers=_PAGE_HEADERS)
 
     @app.get("/health")
     async def health() -> dict[str, str]:

@@ -36,6 +36,8 @@ def test_the_wheel_works_from_another_folder(installed, tmp_path):
     program = [sys.executable, str(installed / "bin" / "paddlevideo-fast")]
     environment = {**os.environ, "PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"}
     names = ("zoo", "motion", "train", "export", "predict", "doctor")
+    others = [path.relative_to(ROOT) for path in (ROOT / "paddlevideo_fast").rglob("*.*") if path.is_file()]
+    assert [path for path in others if path.suffix != ".pyc" and not (installed / path).is_file()] == []
     said = {name: wheel_trial.run(program, name, tmp_path, environment) for name in names}
     assert f"{installed}/paddlevideo_fast/configs/quickstart/tsm_motion.yaml" in said["zoo"]
     assert "best top1" in said["train"]

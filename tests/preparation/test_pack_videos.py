@@ -81,11 +81,10 @@ def test_without_the_library_one_sentence_says_what_to_install(videos, tmp_path,
     monkeypatch.setitem(sys.modules, "webdataset", None)
     words = ["data", "pack", f"--list={videos / 'videos.list'}", f"--data_prefix={videos}"]
     assert main([*words, f"--output={tmp_path / 'out'}", "--format=webdataset"]) == 2
-    assert capsys.readouterr().err == (
-        "MissingExtraError: data pack --format webdataset needs the package 'webdataset', which is not "
-        "installed: type  "
-        'pip install "paddlevideo_fast[webdataset]"  (in a clone: pip install -e ".[webdataset]")\n'
-    )
+    error = capsys.readouterr().err
+    assert "data pack --format webdataset needs the package 'webdataset', which is not installed" in error
+    assert 'pip install "paddlevideo_fast[webdataset]"' in error
+    assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
