@@ -133,7 +133,8 @@ def sequence_trials(folder: Path, num_trials: int, seed: int) -> list[Trial]:
 def _in_sequence(path: Path) -> np.ndarray:
     to_rgb = RgbConverter()
     with av.open(str(path)) as container:
-        return np.stack([to_rgb(frame).copy() for frame in container.decode(video=0)])
+        turns = ((frame, round(frame.rotation / 90) % 4) for frame in container.decode(video=0))
+        return np.stack([to_rgb(frame, orientation).copy() for frame, orientation in turns])
 
 
 def _shrink(frames: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from paddlevideo_fast.decode.container import open_container
 from paddlevideo_fast.decode.frame_cache import FrameCache
 from paddlevideo_fast.decode.image_folder import guess_suffix, open_frames
 from paddlevideo_fast.decode.index_cache import IndexCache
+from paddlevideo_fast.decode.orientation import turned
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource, path_of
@@ -38,7 +39,7 @@ class Cv2Reader(VideoReader):
     def __init__(self, source: Source) -> None:
         with PyAVReader(path_of(source, "cv2")) as counted:
             self.path, self.num_frames, self.avg_fps = counted.path, counted.num_frames, counted.avg_fps
-            self._size = (counted.width, counted.height)
+            self._size, self._orientation = (counted.width, counted.height), counted.orientation
         probe = self._open()
         probe.release()
 
@@ -50,6 +51,7 @@ class Cv2Reader(VideoReader):
         capture = cv2.VideoCapture(path, cv2.CAP_FFMPEG, [cv2.CAP_PROP_N_THREADS, 1])
         if not capture.isOpened():
             raise VideoDecodeError(self.path, "OpenCV does not open it")
+        capture.set(cv2.CAP_PROP_ORIENTATION_AUTO, 0)  # it turns, but does not mirror
         return capture
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -74,7 +76,7 @@ class Cv2Reader(VideoReader):
                     cause = f"damaged or cut off: OpenCV stops at frame {place} of {self.num_frames}"
                     raise VideoDecodeError(self.path, cause)
                 if picture is not None:
-                    yield place, cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)
+                    yield place, turned(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB), self._orientation)
         finally:
             capture.release()
 

@@ -3,9 +3,10 @@
 from typing import Any
 
 import av
-import cv2
 import numpy as np
 from av.video.reformatter import VideoReformatter
+
+from paddlevideo_fast.decode.orientation import turned
 
 # PyAV 17 began to convert colours on all cores; other workers need them.
 ONE_THREAD: dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
@@ -16,9 +17,6 @@ _BT601 = 5
 _MATRICES = {1: 1, 4: 4, 7: 7, 9: 9, 10: 9}
 _LIMITED, _FULL = 1, 2
 
-# A display matrix turns anticlockwise.
-_TURNS = {1: cv2.ROTATE_90_COUNTERCLOCKWISE, 2: cv2.ROTATE_180, 3: cv2.ROTATE_90_CLOCKWISE}
-
 
 class RgbConverter:
     """Converts pictures to RGB by the matrix and the range that they are tagged with.
@@ -26,19 +24,15 @@ class RgbConverter:
     PyAV before 17 ignores both tags unless told, and keeps the first matrix in its converter: so both are
     always passed, and other colours get another converter. It is not PyAV's default one, which from 19 on
     keeps threads that a forked worker does not have and waits for.
-
-    Attributes:
-        quarter_turns: how often the last picture was turned, counterclockwise.
     """
 
     def __init__(self) -> None:
         self._colours: tuple[Any, ...] = ()
         self._converter = VideoReformatter()
         self._options: dict[str, Any] = {}
-        self.quarter_turns = 0
 
-    def __call__(self, frame: Any) -> np.ndarray:
-        """The picture as it is shown, uint8 [H, W, 3]; a view, rows may be padded."""
+    def __call__(self, frame: Any, orientation: int = 0) -> np.ndarray:
+        """The picture, uint8 [H, W, 3], in this orientation; rows may be padded."""
         colours = (frame.format.name, int(frame.colorspace), int(frame.color_range))
         if colours != self._colours:
             self._colours, self._converter = colours, VideoReformatter()
@@ -46,13 +40,7 @@ class RgbConverter:
         plane = self._converter.reformat(frame, format="rgb24", **self._options, **ONE_THREAD).planes[0]
         shape, strides = (frame.height, frame.width, 3), (plane.line_size, 3, 1)
         picture: np.ndarray = np.ndarray(shape, np.uint8, plane, 0, strides)
-        turns = self.quarter_turns = round(frame.rotation / 90) % 4
-        return turned(picture, turns)
-
-
-def turned(picture: np.ndarray, quarter_turns: int) -> np.ndarray:
-    """The picture [H, W, 3], turned counterclockwise."""
-    return cv2.rotate(picture, _TURNS[quarter_turns]) if quarter_turns else picture
+        return turned(picture, orientation)
 
 
 def _options(pixel_format: Any, colour_space: int, colour_range: int) -> dict[str, Any]:

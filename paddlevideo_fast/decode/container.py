@@ -2,14 +2,13 @@
 
 import logging
 import os
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import av
 from av.bitstream import BitStreamFilterContext
 
-from paddlevideo_fast.decode.gaps import boxes, find_gaps, num_lost_at_end
+from paddlevideo_fast.decode.gaps import find_gaps, num_lost_at_end
 from paddlevideo_fast.decode.packets import TWO_VOPS, vop_types
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
@@ -243,30 +242,3 @@ def _demux(source: VideoSource, container: Any, stream: Any, allow_cut: bool) ->
     if not packets:
         raise VideoDecodeError(source.name, "the video stream is empty")
     return packets
-
-
-# 16.16 and 2.30 fixed point, as an MP4 header writes the matrix of a picture that stays as it is.
-_UPRIGHT = bytes.fromhex("00010000 00000000 00000000 00000000 00010000 00000000 00000000 00000000 40000000")
-
-# Supplemental information "display orientation" (payload 47) in H.264 and HEVC.
-_ORIENTATION = {"h264": re.compile(b"\x06\x2f"), "hevc": re.compile(b"\x4e\x01\x2f")}
-
-# Matroska's elements around the angle.
-_PROJECTION = b"\x76\x70"
-
-_HEAD_BYTES = 16384
-
-
-def may_be_rotated(source: VideoSource, stream: Any, first_packet: Any) -> bool:
-    """False only if frames are surely not rotated. PyAV gives the angle with a decoded frame only."""
-    mark = _ORIENTATION.get(stream.codec_context.name)
-    if mark is not None and mark.search(first_packet):
-        return True
-    format_name = stream.container.format.name
-    if "mp4" in format_name:
-        found = next(
-            ((at, size) for at, size, kind in boxes(source) if kind == b"moov" and size >= 8), (0, 0)
-        )
-        header = source.read_at(*found)
-        return header.count(_UPRIGHT) < header.count(b"tkhd") + header.count(b"mvhd") or not header
-    return "matroska" in format_name and _PROJECTION in source.read_at(0, _HEAD_BYTES)

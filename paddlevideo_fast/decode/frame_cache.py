@@ -22,19 +22,19 @@ from typing import Any
 import av
 import numpy as np
 
-from paddlevideo_fast.decode.colour import RgbConverter, turned
+from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.io.block_folder import BlockFolder
 
-_VERSION = 1
+_VERSION = 2
 _UNIT_BYTES = 2**14
 _NUM_MAPS = 8  # a frame is seldom read twice in a row
-_HEADER = struct.Struct("<12s5i")  # pixel format; width, height, colour space, colour range, quarter turns
+_HEADER = struct.Struct("<12s5i")  # pixel format; width, height, colour space, colour range, orientation
 _PLANAR = ("yuv420p", "yuvj420p")  # rebuilt from planes, these give the same RGB; others are kept as RGB
 _RGB = "rgb24"
-_FACTS = ("num_frames", "avg_fps", "codec", "width", "height", "quarter_turns", "pixel_aspect")
+_FACTS = ("num_frames", "avg_fps", "codec", "width", "height", "orientation", "pixel_aspect")
 
 
 class FrameCache:
@@ -100,9 +100,9 @@ class CachedReader(VideoReader):
         self.codec = self._fact("codec")
 
     @property
-    def quarter_turns(self) -> int:
+    def orientation(self) -> int:
         """See `VideoReader`."""
-        return int(self._fact("quarter_turns"))
+        return int(self._fact("orientation"))
 
     @property
     def pixel_aspect(self) -> float:
@@ -174,7 +174,7 @@ class CachedReader(VideoReader):
             rgb = file.convert(index, picture) if index in left else None
             digest = self._digest(index)
             if not self._blocks.touch(digest):
-                self._blocks.keep(digest, _packed(picture, self._to_rgb))
+                self._blocks.keep(digest, _packed(picture, self._to_rgb, file.orientation))
             if rgb is not None:
                 left.remove(index)
                 yield index, rgb
@@ -186,15 +186,14 @@ class CachedReader(VideoReader):
                         yield index, rgb
 
 
-def _packed(frame: Any, to_rgb: RgbConverter) -> bytes:
+def _packed(frame: Any, to_rgb: RgbConverter, orientation: int) -> bytes:
     """The block of a frame that libav gave."""
     name, size = frame.format.name, (frame.width, frame.height)
     # swscale converts interlaced frames and odd sizes by other ways, which depend on more than the planes
     is_plain = name in _PLANAR and not (size[0] % 2 or size[1] % 2 or frame.interlaced_frame)
     if not is_plain or min(plane.line_size for plane in frame.planes) <= 0:
-        return _rgb_block(to_rgb(frame))
-    turns = round(frame.rotation / 90) % 4
-    header = _HEADER.pack(name.encode(), *size, int(frame.colorspace), int(frame.color_range), turns)
+        return _rgb_block(to_rgb(frame, orientation))
+    header = _HEADER.pack(name.encode(), *size, int(frame.colorspace), int(frame.color_range), orientation)
     return b"".join([header, *map(_fitted, frame.planes, _line_sizes(*size, name))])
 
 
@@ -220,7 +219,7 @@ def _fitted(plane: Any, line_size: int) -> bytes:
 
 def _unpacked(block: memoryview, to_rgb: RgbConverter) -> np.ndarray:
     """The picture of a block: uint8 [H, W, 3], RGB, as it is shown."""
-    encoded, width, height, space, colour_range, turns = _HEADER.unpack_from(block)
+    encoded, width, height, space, colour_range, orientation = _HEADER.unpack_from(block)
     name, at = encoded.rstrip(b"\0").decode(), _HEADER.size
     if name == _RGB:
         return np.frombuffer(block, np.uint8, offset=at).reshape(height, width, 3)
@@ -229,4 +228,4 @@ def _unpacked(block: memoryview, to_rgb: RgbConverter) -> np.ndarray:
         plane.update(block[at : at + plane.buffer_size])
         at += plane.buffer_size
     frame.colorspace, frame.color_range = space, colour_range
-    return turned(to_rgb(frame), turns)
+    return to_rgb(frame, orientation)

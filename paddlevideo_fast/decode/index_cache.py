@@ -36,15 +36,9 @@ import av
 import numpy as np
 
 from paddlevideo_fast.decode.codecs import num_length_bytes
-from paddlevideo_fast.decode.container import (
-    LENIENT,
-    LIBAV_ERRORS,
-    VIDEOS_ONLY,
-    explain,
-    may_be_rotated,
-    open_container,
-)
+from paddlevideo_fast.decode.container import LENIENT, LIBAV_ERRORS, VIDEOS_ONLY, explain, open_container
 from paddlevideo_fast.decode.gaps import boxes, has_table
+from paddlevideo_fast.decode.orientation import may_be_turned
 from paddlevideo_fast.decode.packets import (
     Clock,
     FrameIndex,
@@ -85,7 +79,7 @@ class StoredIndex(NamedTuple):
         sizes: int32 [num_packets], bytes.
         ticks: int64 [num_frames], when frames are shown; empty where they have the average distance.
         numbers: int64 [5]: the length of a tick and the frame rate as fractions, and whether the frames may
-            be rotated.
+            be turned or mirrored.
     """
 
     order: np.ndarray
@@ -115,7 +109,7 @@ class StoredIndex(NamedTuple):
 
     @property
     def may_turn(self) -> bool:
-        """Whether frames may be rotated."""
+        """Whether frames may be turned or mirrored."""
         return bool(self.numbers[4])
 
     def frame_index(self) -> FrameIndex:
@@ -365,7 +359,7 @@ def index_by_ranges(source: VideoSource) -> StoredIndex | None:
             return None
         first = next(packet for packet in container.demux(stream) if packet.size)
         timing = timing_of(Clock.of(stream, packets), len(index.shown))
-        may_turn = may_be_rotated(source, stream, first)
+        may_turn = may_be_turned(source, stream, first)
         stored = StoredIndex.of(index, timing, packets, [packet.pts for packet in packets], may_turn)
     except LIBAV_ERRORS:
         return None  # the reading of the whole file says what is wrong with it

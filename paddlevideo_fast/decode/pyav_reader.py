@@ -21,7 +21,6 @@ from paddlevideo_fast.decode.container import (
     Demuxed,
     FileForLibav,
     explain,
-    may_be_rotated,
     open_container,
     open_packets,
 )
@@ -34,6 +33,7 @@ from paddlevideo_fast.decode.index_cache import (
     decoder_pool,
     index_by_ranges,
 )
+from paddlevideo_fast.decode.orientation import may_be_turned, orientation_of
 from paddlevideo_fast.decode.packets import (
     Clock,
     FrameIndex,
@@ -66,7 +66,7 @@ class PictureDecoder:
     Attributes:
         shown: the packet of each frame, in the order they are shown; None for a frame that the file has lost.
         avg_fps: frames a second; 0.0 where nothing says.
-        size: (width, height) of a frame as it is shown; None where only a decoded frame tells.
+        may_turn: only a decoded frame tells the orientation.
         stored_size: (width, height) of a frame before it is turned, as the file announces it.
         pixel_aspect: width of a pixel over its height, before the frame is turned.
         codec: FFmpeg's name of the compression, such as "h264".
@@ -122,8 +122,7 @@ class PictureDecoder:
         self._is_damaged = damage_test(self._codec)
 
     def _use_index(self, index: FrameIndex, may_turn: bool) -> None:
-        self._index = index
-        self.size = None if may_turn else self.stored_size
+        self._index, self.may_turn = index, may_turn
         self.shown: list[int | None] = [*index.shown]
         self._may_skip = index.one_to_one
         self._is_nonref_packet = nonref_test(self._codec) if self._may_skip else None
@@ -143,7 +142,7 @@ class PictureDecoder:
         pts = [packet.pts for packet in packets] if state or found.cut else []
         for packet_no, packet in enumerate(packets):
             packet.pts = packet_no
-        may_turn = may_be_rotated(self._source, stream, packets[0])
+        may_turn = may_be_turned(self._source, stream, packets[0])
         self._use_index(index or self._learn_index(stream, access_points), may_turn)
         if self._is_counted:
             self._may_skip, self.shown = False, [*range(self._num_counted)]
@@ -215,7 +214,7 @@ class PictureDecoder:
         if access_points and not begins_with_key(stream, self._packets[0]):
             self._first_key = access_points[0]
         self._index = FrameIndex(range(num_packets), access_points, num_packets)
-        order = [picture.pts for picture in self.pictures()]
+        order = [picture.pts for picture in self._pictures()]
         if None in order or len(set(order)) < len(order):
             self._is_counted, self._num_counted = True, len(order)
             return self._index
@@ -229,6 +228,18 @@ class PictureDecoder:
         found = self._index.groups_of(packets, _MOST_BEYOND)
         return [index for index, packet_no in enumerate(self.shown) if packet_no in found]
 
+    @cached_property
+    def orientation(self) -> int:
+        """How the frames are shown, see `orientation_of`; the first key frame that decodes says it for all.
+
+        Supplemental information holds for what follows, and decoders give it with one picture.
+
+        Raises:
+            VideoDecodeError: at an odd angle.
+        """
+        keys = (picture for picture in self._pictures() if picture.key_frame) if self.may_turn else ()
+        return next((orientation_of(picture, self._source.name) or 0 for picture in keys), 0)
+
     def pictures(self, wanted: set[int] | None = None) -> Iterator[Any]:
         """Decodes the wanted pictures and those they refer to.
 
@@ -239,7 +250,17 @@ class PictureDecoder:
         Yields:
             Sound pictures in the order they are shown, with their packet number as `pts`; also such as nobody
             wanted. What does not decode is missing, and with it what refers to it.
+
+        Raises:
+            VideoDecodeError: the orientation changes.
         """
+        usual = (None, self.orientation)
+        for picture in self._pictures(wanted):
+            if picture.key_frame and orientation_of(picture, self._source.name) not in usual:
+                raise VideoDecodeError(self._source.name, "its pictures are not all turned in the same way")
+            yield picture
+
+    def _pictures(self, wanted: set[int] | None = None) -> Iterator[Any]:
         self._num_runs += 1
         self._require_own()
         undecodable = set(self._missing_reference)
@@ -407,7 +428,7 @@ class PyAVReader(VideoReader):
         pooled = decoder_pool.pop(self._pool_key) if self._pool_key else None
         self._decoder = pooled or PictureDecoder(opened, not self._is_strict, cache)
         self.num_frames, self.avg_fps = len(self._decoder.shown), self._decoder.avg_fps
-        self._size = self._decoder.size
+        self._size = None if self._decoder.may_turn else self._decoder.stored_size
         self.codec = self._decoder.codec
         damage = self._decoder.damage
         if not self.num_frames or (damage and self._is_strict):
@@ -428,10 +449,15 @@ class PyAVReader(VideoReader):
         return self._decoder.times_sec
 
     @property
-    def quarter_turns(self) -> int:
+    def orientation(self) -> int:
         """See `VideoReader`."""
-        self._shown_size()  # decodes a frame where the header hints at a rotation
-        return self._to_rgb.quarter_turns
+        return self._decoder.orientation
+
+    def _shown_size(self) -> tuple[int, int]:
+        self._require_open()
+        if self._size is None:
+            self._size = self._decoder.stored_size[:: -1 if self.orientation % 2 else 1]
+        return self._size
 
     @property
     def keyframe_gap(self) -> float:
@@ -446,7 +472,7 @@ class PyAVReader(VideoReader):
     def pixel_aspect(self) -> float:
         """See `VideoReader`."""
         aspect = self._decoder.pixel_aspect
-        return 1 / aspect if self.quarter_turns % 2 else aspect
+        return 1 / aspect if self.orientation % 2 else aspect
 
     def close(self) -> None:
         """See `VideoReader`."""
@@ -552,7 +578,7 @@ class PyAVReader(VideoReader):
         if found != expected:
             sizes = "frame {} has {}×{} pixels, the file announces {}×{}".format(index, *found, *expected)
             raise VideoDecodeError(self.path, f"the frame size changes within the video: {sizes}")
-        return self._to_rgb(picture)
+        return self._to_rgb(picture, self._decoder.orientation)
 
     def _search(self, wanted: Iterable[int], skips: bool) -> Iterator[tuple[int, Any]]:
         """Number and picture of those frames of `wanted` that decode.

@@ -56,8 +56,8 @@ class VideoReader(ABC):
         return self._shown_size()[0]
 
     @property
-    def quarter_turns(self) -> int:
-        """How often the stored frames are turned counterclockwise to be shown."""
+    def orientation(self) -> int:
+        """How stored frames are turned and mirrored when they are read, see `orientation_of`."""
         return 0
 
     @property
@@ -162,7 +162,7 @@ class VideoReader(ABC):
             raise VideoDecodeError(self.path, "the reader is closed")
 
     def _shown_size(self) -> tuple[int, int]:
-        """(width, height); rotation is known with the first decoded frame only."""
+        """(width, height) of the first frame."""
         self._require_open()
         if self._size is None:
             num_replaced = self.num_replaced
@@ -339,9 +339,9 @@ class VideoPart(VideoReader):
         self.num_frames = stop - first
 
     @property
-    def quarter_turns(self) -> int:
+    def orientation(self) -> int:
         """See `VideoReader`."""
-        return self.video.quarter_turns
+        return self.video.orientation
 
     @property
     def pixel_aspect(self) -> float:

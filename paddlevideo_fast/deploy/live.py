@@ -15,6 +15,7 @@ import numpy as np
 
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.container import LIBAV_ERRORS
+from paddlevideo_fast.decode.orientation import orientation_of
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.deploy.predictor import Entry, Prediction, Predictor, Unread, Windowing, entry_of
 from paddlevideo_fast.errors import VideoDecodeError
@@ -39,11 +40,13 @@ class LiveFrame(NamedTuple):
         time_sec: when it is shown, in seconds of the stream since its first frame.
         arrived: when it was decoded, by `time.monotonic`.
         picture: PyAV's frame, in the colours of the stream.
+        orientation: how it is shown, see `orientation_of`.
     """
 
     time_sec: float
     arrived: float
     picture: Any
+    orientation: int
 
 
 class LiveWindow(VideoReader):
@@ -63,15 +66,16 @@ class LiveWindow(VideoReader):
         self._to_rgb = RgbConverter()
 
     @property
-    def quarter_turns(self) -> int:
-        return self._to_rgb.quarter_turns
+    def orientation(self) -> int:
+        return self.shown[0].orientation
 
     def times_sec(self) -> np.ndarray:
         times = np.array([frame.time_sec for frame in self.shown])
         return times - times[0]
 
     def _decode(self, wanted: list[int]) -> Iterable[tuple[int, np.ndarray]]:
-        return ((index, self._to_rgb(self.shown[index].picture)) for index in wanted)
+        frames = ((index, self.shown[index]) for index in wanted)
+        return ((index, self._to_rgb(frame.picture, frame.orientation)) for index, frame in frames)
 
 
 class LiveSource:
@@ -130,6 +134,7 @@ class LiveSource:
         self._needed_sec = self._used_sec = 0.0
         self._first_pts_sec: float | None = None  # of what has come since the newest beginning
         self._last_arrival = 0.0
+        self._orientation = 0  # that the stream named last
 
     def __enter__(self) -> LiveSource:
         """Opens the source.
@@ -282,13 +287,15 @@ class LiveSource:
 
     def _put(self, picture: Any) -> None:
         now = time.monotonic()
+        orientation = orientation_of(picture, self.name) if picture.key_frame else None
+        self._orientation = self._orientation if orientation is None else orientation
         with self._changed:
             time_sec = self._time_of(picture, now)
             if time_sec is None:
                 return
             self.num_frames += 1
             self.newest_sec, self._last_arrival = time_sec, now
-            self._frames.append(LiveFrame(time_sec, now, picture))
+            self._frames.append(LiveFrame(time_sec, now, picture, self._orientation))
             self._changed.notify_all()
             if self.when_slow == "wait":
                 self._changed.wait_for(lambda: self._stopped or time_sec - self._needed_sec <= self.keep_sec)

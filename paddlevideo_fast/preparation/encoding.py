@@ -22,6 +22,7 @@ from av.video.reformatter import VideoReformatter
 
 from paddlevideo_fast.decode.colour import ONE_THREAD
 from paddlevideo_fast.decode.container import open_container
+from paddlevideo_fast.decode.orientation import turned
 from paddlevideo_fast.decode.packets import Timing
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.source import VideoSource
@@ -108,16 +109,16 @@ class Source:
             yield self._store(frame)
 
     def _store(self, frame: av.VideoFrame) -> av.VideoFrame:
-        """Scales and turns a decoded frame where it needs it."""
-        quarter_turns = round(frame.rotation / 90) % 4
-        width, height = self.size[::-1] if quarter_turns % 2 else self.size
+        """Scales, turns and mirrors a decoded frame where it needs it."""
+        orientation = self._reader.orientation
+        width, height = self.size[::-1] if orientation % 2 else self.size
         kind = "yuvj420p" if frame.format.name.startswith("yuvj") else "yuv420p"
         picture = frame
         if (frame.width, frame.height, frame.format.name) != (width, height, kind):
             options = {**self._colour_options(kind), **ONE_THREAD}
             picture = VideoReformatter().reformat(frame, width, height, kind, interpolation="AREA", **options)
-        if quarter_turns or frame.interlaced_frame:  # the copy is progressive, like what is encoded
-            picture = _turn(picture, quarter_turns)
+        if orientation or frame.interlaced_frame:  # the copy is progressive, like what is encoded
+            picture = _turn(picture, orientation)
         picture.colorspace, picture.color_range = self.colour["colorspace"], self.colour["color_range"]
         return picture
 
@@ -129,13 +130,13 @@ class Source:
         return dict.fromkeys(("src_color_range", "dst_color_range"), _FULL if full else _LIMITED)
 
 
-def _turn(picture: av.VideoFrame, quarter_turns: int) -> av.VideoFrame:
-    """A 4:2:0 picture of even sides, turned counter-clockwise."""
+def _turn(picture: av.VideoFrame, orientation: int) -> av.VideoFrame:
+    """A 4:2:0 picture of even sides in this orientation, see `orientation_of`."""
     width, height = picture.width, picture.height
     luma, *chroma = np.split(picture.to_ndarray().ravel(), [width * height, width * height * 5 // 4])
     planes = [luma.reshape(height, width), *(plane.reshape(height // 2, width // 2) for plane in chroma)]
-    turned = [np.rot90(plane, quarter_turns) for plane in planes]
-    data = np.concatenate([plane.ravel() for plane in turned]).reshape(-1, turned[0].shape[1])
+    planes = [turned(plane, orientation) for plane in planes]
+    data = np.concatenate([plane.ravel() for plane in planes]).reshape(-1, planes[0].shape[1])
     return av.VideoFrame.from_ndarray(data, format=picture.format.name)
 
 

@@ -31,7 +31,7 @@ from paddlevideo_fast.preparation.clips import ReadClip
 
 RATE = 8  # pictures a second
 
-_VERSION = 1  # raised when the same video gives another fingerprint
+_VERSION = 2  # raised when the same video gives another fingerprint
 _SIDE = 32  # pixels of the scaled picture
 _SCALE = 4096  # of DCT coefficients, in each direction
 _LAG = 4  # pictures between a picture and both ends of its motion

@@ -38,7 +38,7 @@ CLIPS = (
     "mpeg2_interlaced.vob",
     "mjpeg.avi",
 )
-FACTS = ("num_frames", "avg_fps", "codec", "width", "height", "quarter_turns", "pixel_aspect")
+FACTS = ("num_frames", "avg_fps", "codec", "width", "height", "orientation", "pixel_aspect")
 GB_OF_FRAME = 80 * 48 * 1.5 / 1e9
 
 

@@ -34,7 +34,7 @@ def in_sequence(path: Path) -> list[np.ndarray]:
     """All frames by plain decoding, from the first packet to the last; the conversion has its own tests."""
     to_rgb = RgbConverter()
     with av.open(str(path)) as container:
-        return [to_rgb(frame).copy() for frame in container.decode(video=0)]
+        return [to_rgb(frame, round(frame.rotation / 90) % 4).copy() for frame in container.decode(video=0)]
 
 
 class Edit(NamedTuple):

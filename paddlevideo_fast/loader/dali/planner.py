@@ -103,12 +103,9 @@ class DaliPlanner:
                 part = self.dataset.part(reader, record)
                 first = part.first if isinstance(part, VideoPart) else 0
                 facts = VideoFacts(part.num_frames, part.avg_fps, part.width, part.height, first)
-                if reader.quarter_turns:
-                    raise VideoDecodeError(
-                        record.path,
-                        f"is shown turned by {360 - 90 * reader.quarter_turns}°, which DALI does not do: "
-                        "re-encode it",
-                    )
+                if reader.orientation:
+                    cause = "is shown turned or mirrored, which DALI does not do: re-encode it"
+                    raise VideoDecodeError(record.path, cause)
             self._facts[key] = facts
         return facts
 

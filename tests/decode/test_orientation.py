@@ -1,0 +1,164 @@
+"""Pictures are turned and mirrored as the display matrix says, on every path; it is applied here by hand."""
+
+from __future__ import annotations
+
+import av
+import cv2
+import numpy as np
+import pytest
+
+from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode.frame_cache import FrameCache
+from paddlevideo_fast.decode.orientation import turned
+from paddlevideo_fast.deploy.live import LiveSource
+from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.preparation.encoding import Settings, prepare
+from tests.support.numbered_clips import draw, packets_of, write_clip
+
+SIZE = (96, 64)
+EIGHT = [
+    (a, b, c, d) for a in (-1, 0, 1) for b in (-1, 0, 1) for c in (-1, 0, 1) for d in (-1, 0, 1)
+    if abs(a * d - b * c) == 1 and a * b == c * d == 0 and abs(a) + abs(b) == 1
+]  # fmt: skip
+
+
+def shown(picture, matrix):
+    """Where the matrix puts each pixel: (x, y) goes to (ax + cy, bx + dy), moved to begin at 0."""
+    a, b, c, d = matrix
+    height, width = picture.shape[:2]
+    y, x = np.mgrid[:height, :width]
+    to_x, to_y = a * x + c * y, b * x + d * y
+    to_x, to_y = to_x - to_x.min(), to_y - to_y.min()
+    result = np.empty((to_y.max() + 1, to_x.max() + 1, *picture.shape[2:]), picture.dtype)
+    result[to_y, to_x] = picture
+    return result
+
+
+def write_matrix(path, matrix):
+    """Writes a display matrix into the track header of an MP4."""
+    data = bytearray(path.read_bytes())
+    at = data.index(b"tkhd") + 44
+    for place, value in zip((0, 4, 12, 16), matrix):
+        data[at + place : at + place + 4] = round(value * 65536).to_bytes(4, "big", signed=True)
+    path.write_bytes(data)
+    return str(path)
+
+
+def sei(codec, quarter_turns, mirrored, wanted):
+    """For `write_clip`: "display orientation", behind another message, in the packets with these numbers."""
+    bits = f"0{mirrored:b}0{quarter_turns << 14:016b}"  # not cancelled; left and right, not top and bottom
+    bits += "0100" if codec == "libx264" else "1"  # until the next one
+    payload = int((bits + "1").ljust(24, "0"), 2).to_bytes(3, "big").replace(b"\0\0", b"\0\0\3")
+    unit = b"\x06" if codec == "libx264" else b"\x4e\x01"
+    unit = b"\0\0\0\1" + unit + b"\x05\x12" + bytes(range(1, 19)) + b"\x2f\x03" + payload + b"\x80"
+
+    def arrange(packets):
+        arranged = list(packets)
+        for number in wanted:
+            copy = arranged[number] = av.Packet(unit + bytes(packets[number]))
+            for name in ("pts", "dts", "time_base", "stream", "is_keyframe", "duration"):
+                setattr(copy, name, getattr(packets[number], name))
+        return arranged
+
+    return arrange
+
+
+def require_all_paths(path, matrix, folder):
+    """Reads a numbered clip on each path: every frame of it is shown as the matrix says."""
+
+    def compare(frames, numbers, most):
+        for frame, number in zip(frames, numbers, strict=True):
+            expected = shown(draw(number, *SIZE), matrix)
+            assert frame.shape == expected.shape
+            assert np.abs(frame.astype(int) - expected).mean() < most
+
+    cache = FrameCache(folder / "frames", 0.1)
+    for options in ({}, {"frames": cache}, {"frames": cache}, {"backend": "cv2"}, {"on_corrupt": "nearest"}):
+        with open_video(path, **options) as reader:
+            compare(reader.read([17, 3]), [17, 3], 9)
+            compare(list(reader), range(24), 9)
+            assert (reader.height, reader.width) == shown(draw(0, *SIZE), matrix).shape[:2]
+    copy = folder / "copy.mp4"
+    prepare(path, copy, Settings("intra", 64))
+    with av.open(str(copy)) as container:
+        assert not any(frame.rotation for frame in container.decode(video=0))
+    with open_video(copy) as reader:
+        compare(list(reader), range(24), 9)
+    with LiveSource(path, 100.0, "wait", num_reconnects=0) as source:
+        source.wait_until(23 / 25 - 0.01)
+        compare(source.take(0.0, 100.0), range(24), 9)
+
+
+def test_the_eight_orientations(tmp_path):
+    assert len(EIGHT) == 8
+    chart = np.arange(24, dtype=np.uint8).reshape(4, 6)
+    ways = {turned(chart, way).tobytes() + bytes(turned(chart, way).shape): way for way in range(8)}
+    assert {ways[one.tobytes() + bytes(one.shape)] for matrix in EIGHT for one in [shown(chart, matrix)]} == {
+        *range(8)
+    }
+    for number, matrix in enumerate(EIGHT):
+        folder = tmp_path / str(number)
+        write_clip(folder / "a.mp4", 24, SIZE, gop=8, bframes=2)
+        require_all_paths(write_matrix(folder / "a.mp4", matrix), matrix, folder)
+
+
+@pytest.mark.parametrize("codec", ["libx264", "libx265"])
+@pytest.mark.parametrize("ending", ["mp4", "mkv", "ts"])
+@pytest.mark.parametrize(("way", "matrix"), [(1, (0, -1, 1, 0)), (3, (0, 1, -1, 0)), (4, (-1, 0, 0, 1))])
+def test_orientation_beside_the_pictures(codec, ending, way, matrix, tmp_path):
+    """It stands in the first packet, or in all key packets; decoders give it with these alone."""
+    path = tmp_path / f"a.{ending}"
+    for wanted in ([0], [0, 8, 16]):
+        write_clip(path, 24, SIZE, codec, gop=8, arrange=sei(codec, way % 4, way // 4, wanted))
+        require_all_paths(str(path), matrix, tmp_path / str(len(wanted)))
+
+
+def test_orientation_in_matroska(tmp_path):
+    write_clip(tmp_path / "a.mp4", 24, SIZE, gop=8)
+    write_matrix(tmp_path / "a.mp4", (0, 1, -1, 0))
+    with av.open(str(tmp_path / "a.mp4")) as source, av.open(str(tmp_path / "a.mkv"), "w") as copy:
+        stream = copy.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                copy.mux(packet)
+    require_all_paths(str(tmp_path / "a.mkv"), (0, 1, -1, 0), tmp_path)
+
+
+def test_an_odd_angle_is_told(tmp_path):
+    write_clip(tmp_path / "a.mp4", 4, SIZE)
+    half = 0.7071
+    path = write_matrix(tmp_path / "a.mp4", (half, -half, half, half))
+    for use in (lambda video: video.width, lambda video: video.read([2]), list):
+        with open_video(path) as video, pytest.raises(VideoDecodeError, match="turned by 45°.*re-encode"):
+            use(video)
+    write_matrix(tmp_path / "a.mp4", (0.99999, 0.01, -0.01, 0.99999))  # half a degree is rounding
+    with open_video(path) as video:
+        assert np.abs(video.read([2])[0].astype(int) - draw(2, *SIZE)).mean() < 9
+
+
+def test_orientation_that_changes_is_told(tmp_path):
+    """Two recordings of one size, joined; the second one is shown upside down."""
+    with open(tmp_path / "joined.ts", "wb") as joined:
+        for way in (1, 3):
+            write_clip(tmp_path / "one.ts", 12, SIZE, gop=12, arrange=sei("libx264", way, 0, [0]))
+            joined.write((tmp_path / "one.ts").read_bytes())
+    stream = b"".join(bytes(packet) for packet in packets_of(tmp_path / "joined.ts"))
+    (tmp_path / "joined.h264").write_bytes(stream)
+    with open_video(tmp_path / "joined.h264") as video:
+        assert np.abs(turned(video.read([5])[0], 3).astype(int) - draw(5, *SIZE)).mean() < 9
+        with pytest.raises(VideoDecodeError, match="not all turned in the same way"):
+            video.read([19])
+
+
+def test_images_are_shown_as_exif_says(tmp_path):
+    """As the cameras of phones write photographs."""
+    for number in (1, 2):
+        _, jpeg = cv2.imencode(".jpg", draw(number, *SIZE)[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 98])
+        entry = bytes.fromhex("0112 0003 00000001 0005 0000")  # orientation 5: transposed
+        exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01" + entry + bytes(4)
+        marked = jpeg.tobytes()[:2] + b"\xff\xe1" + (len(exif) + 2).to_bytes(2, "big") + exif
+        (tmp_path / f"img_0000{number}.jpg").write_bytes(marked + jpeg.tobytes()[2:])
+    with open_video(tmp_path) as video:
+        assert (video.width, video.height) == SIZE[::-1]
+        assert np.abs(video.read([1])[0].astype(int) - shown(draw(2, *SIZE), (0, 1, 1, 0))).mean() < 3
