@@ -70,8 +70,11 @@ def _timed(work: Callable[[], Any], times: int) -> list[float]:
 
 
 def _ours(network: str, clips: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    import paddlevideo_fast  # noqa: F401, I001  # before Paddle: its start-up prepares the process
+    from paddlevideo_fast.config.startup import prepare_process
+
+    prepare_process()  # before Paddle
     import paddle
+
     from paddlevideo_fast.config.load import load_config
     from paddlevideo_fast.modeling import build_model
 
@@ -96,8 +99,11 @@ def _ours(network: str, clips: int) -> tuple[Callable[[], Any], Callable[[], Any
 
 
 def _of_runtime(runtime: str, network: str, clips: int, times: int, folder: str) -> dict[str, Any]:
-    import paddlevideo_fast  # noqa: F401, I001
+    from paddlevideo_fast.config.startup import prepare_process
+
+    prepare_process()
     import paddle
+
     from paddlevideo_fast.config.load import load_config
     from paddlevideo_fast.deploy.export import ExportOptions, export_model
     from paddlevideo_fast.deploy.program import ProgramOptions, open_program
@@ -276,9 +282,12 @@ _SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 
 
 def _ours_operators(times: int) -> dict[str, float]:
-    import paddlevideo_fast  # noqa: F401, I001
+    from paddlevideo_fast.config.startup import prepare_process
+
+    prepare_process()
     import paddle
     from paddle import nn
+
     from paddlevideo_fast.modeling import layers
     from paddlevideo_fast.modeling.layers.attention import attend
 

@@ -20,6 +20,7 @@ from paddlevideo_fast.cli import count
 from paddlevideo_fast.doctor.timing import SyntheticLoader
 from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
 from paddlevideo_fast.errors import DistributionError
+from paddlevideo_fast.machine import tune_process
 from paddlevideo_fast.modeling import Preprocess, build_model, count_parameters
 from paddlevideo_fast.schedule.phases import plain_phases
 from paddlevideo_fast.solver import build_optimizer
@@ -151,6 +152,7 @@ def _loop(
 
 
 if __name__ == "__main__":
+    tune_process()
     *sizes, target = sys.argv[1:]
     measured = train_rounds(*map(int, sizes))
     if int(os.environ["PADDLE_TRAINER_ID"]) == 0:

@@ -4,10 +4,4 @@
 # zlib was loaded before Paddle.
 import zlib
 
-from paddlevideo_fast.machine import keep_freed_memory, take_mkl_path
-
-# before anything computes with Paddle, in every process
-take_mkl_path()
-keep_freed_memory()
-
 __version__ = "0.1.0"

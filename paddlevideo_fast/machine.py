@@ -41,6 +41,16 @@ assert all(abs(value - 1.6487213) < 1e-5 for value in c)
 """
 
 
+def tune_process() -> None:
+    """Takes the fastest path of MKL and keeps freed memory; for a process that computes with Paddle.
+
+    Commands and `config.startup.prepare_process` call it before anything is computed. An import does not: the
+    process may be another program's.
+    """
+    take_mkl_path()
+    keep_freed_memory()
+
+
 def take_mkl_path(cpu_info: Path = Path("/proc/cpuinfo")) -> None:
     """Tells Paddle's MKL the fastest instructions of this processor, where it is not one of Intel.
 

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 from paddlevideo_fast import registry
+from paddlevideo_fast.machine import tune_process
 from tests.support import numbered_clips, stores
 from tests.support.forking import Fresh, Template
 from tests.support.numbered_clips import draw, read_number, write_clip
@@ -29,6 +30,8 @@ from tests.support.tiers import (  # noqa: F401  hooks
 )
 
 REPO = Path(__file__).resolve().parent.parent
+
+tune_process()  # as the commands that tests start: numbers of both are compared
 
 # No test is about time, and a run of the suite can be had again.
 settings.register_profile("suite", deadline=None, derandomize=True)

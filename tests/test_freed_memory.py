@@ -13,9 +13,13 @@ import pytest
 _BYTES = 20_000_000
 _TIMES = 20
 _CHILD = f"""
-import resource
+import resource, sys
 import paddlevideo_fast
+from paddlevideo_fast.config.startup import prepare_process
 import paddle
+
+if sys.argv[1:]:
+    prepare_process()
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -34,10 +38,10 @@ pytestmark = [
 ]
 
 
-def page_faults(**variables: str) -> int:
+def page_faults(*, prepared: bool = True, **variables: str) -> int:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     done = subprocess.run(
-        [sys.executable, "-c", _CHILD],
+        [sys.executable, "-c", _CHILD, *(["prepared"] if prepared else [])],
         env={**environment, **variables},
         cwd=Path(__file__).parents[1],
         capture_output=True,
@@ -52,6 +56,14 @@ def test_tensors_take_the_memory_of_freed_ones() -> None:
     assert page_faults() < _TIMES / 4 * _BYTES / os.sysconf("SC_PAGESIZE")
 
 
+needs_small_pages = pytest.mark.skipif(
+    "[always]" in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    if Path("/sys/kernel/mm/transparent_hugepage/enabled").exists()
+    else False,
+    reason="large pages hide the difference",
+)
+
+
 @pytest.mark.parametrize(
     "variables",
     [
@@ -61,11 +73,11 @@ def test_tensors_take_the_memory_of_freed_ones() -> None:
     ],
     ids=lambda variables: next(iter(variables)),
 )
-@pytest.mark.skipif(
-    "[always]" in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
-    if Path("/sys/kernel/mm/transparent_hugepage/enabled").exists()
-    else False,
-    reason="large pages hide the difference",
-)
+@needs_small_pages
 def test_variables_of_the_user_go_first(variables: dict[str, str]) -> None:
     assert page_faults(**variables) > _TIMES / 2 * _BYTES / os.sysconf("SC_PAGESIZE")
+
+
+@needs_small_pages
+def test_an_import_leaves_the_process_alone() -> None:
+    assert page_faults(prepared=False) > _TIMES / 2 * _BYTES / os.sysconf("SC_PAGESIZE")

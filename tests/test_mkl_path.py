@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import paddlevideo_fast
 from paddlevideo_fast import machine
+from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.machine import MKL_PATH, best_mkl_path, take_mkl_path
 
 AVX2 = "fpu sse2 fma avx avx2"
@@ -125,3 +129,15 @@ def test_mkl_computes_by_the_path_of_this_machine(monkeypatch):
     has_avx2 = {"avx2", "fma"} <= set(described.get("flags", "").split())
     is_other = described.get("vendor_id", "GenuineIntel") != "GenuineIntel"
     assert (MKL_PATH in os.environ) == (has_avx2 and is_other)
+
+
+@pytest.mark.parametrize("words", [["zoo"], ["data", "list", "--help"], ["train", "nothing.yaml"]])
+def test_each_command_prepares_its_process_and_an_import_does_not(words, monkeypatch):
+    calls = []
+    monkeypatch.setattr(machine, "take_mkl_path", lambda: calls.append("mkl"))
+    monkeypatch.setattr(machine, "keep_freed_memory", lambda: calls.append("memory"))
+    importlib.reload(paddlevideo_fast)
+    assert calls == []
+    with contextlib.suppress(SystemExit):
+        main(words)
+    assert calls[:2] == ["mkl", "memory"]

@@ -30,6 +30,7 @@ from paddlevideo_fast.extras import check_versions
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.log import get_logger, setup_logging, tolerate_names
+from paddlevideo_fast.machine import tune_process
 
 if TYPE_CHECKING:
     from paddlevideo_fast.config import Config
@@ -61,6 +62,7 @@ def run_command(work: Callable[[Args], int | None], args: Args, logs: bool = Fal
         What `work` returned, or 0. 2: wrong input, told in one message on stderr. 130: interrupted by Ctrl-C.
         141: its output has no reader any more.
     """
+    tune_process()
     tolerate_names()
     setup_logging(rank=rank() if logs else 0, stream=None if logs else sys.stderr)
     try:

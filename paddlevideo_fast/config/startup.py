@@ -8,7 +8,7 @@ from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.settings import RunSettings, RuntimeSettings
 from paddlevideo_fast.config.types import arguments_of, mismatches
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.machine import available_cores
+from paddlevideo_fast.machine import available_cores, tune_process
 
 
 def prepare_process(config: str | None = None, overrides: Sequence[str] = ()) -> None:
@@ -25,6 +25,7 @@ def prepare_process(config: str | None = None, overrides: Sequence[str] = ()) ->
     Raises:
         ConfigError: `RUNTIME.cpu_affinity` names a core that this process may not use.
     """
+    tune_process()
     try:
         values: Mapping[str, Any] = load_config(config, overrides, check=False) if config else {}
     except ConfigError:

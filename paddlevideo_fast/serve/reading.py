@@ -24,6 +24,7 @@ from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.untrimmed import Window, Windowing
 from paddlevideo_fast.loader.views import OpenDecoder, Views, read_views
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.machine import keep_freed_memory
 from paddlevideo_fast.plugins import import_all, installed_imports, located
 
 _IS_FULL = "needs more memory than the server gives to a video"
@@ -132,6 +133,7 @@ def _answers(path: str, windowing: Windowing | None, settings: ReadingSettings) 
 def _work(connection: Connection, settings: ReadingSettings) -> None:
     """Answers the requests of a connection until its other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which closes the connection
+    keep_freed_memory()
     named = (located(name, "imports", "") for name in settings.imports)
     for problem in import_all([*installed_imports(), *named]):
         get_logger(__name__).warning("%s", problem)  # a request that needs it has an error of its own
