@@ -15,6 +15,7 @@ from paddlevideo_fast.decode.codecs import Bits, av1_content, av1_units
 _SEQUENCE, _DELIMITER, _HEADER, _TILES, _METADATA, _FRAME, _AGAIN, _PADDING = 1, 2, 3, 4, 5, 6, 7, 15
 _BESIDE = frozenset({_DELIMITER, _TILES, _METADATA, _AGAIN, _PADDING})
 _INTER = 1
+_SHOWN_KEY = 1  # the first four bits: not another frame again, of type 0, shown
 _EACH_FRAME_SAYS = 2
 _CONFIG_BYTES, _CONFIG_MARK = 4, b"\x81"  # in front of the units in the header of a file
 
@@ -56,6 +57,13 @@ def nonref_test(header: bytes | None, first_packet: bytes = b"") -> Callable[[An
                 sequence = _read_sequence(Bits(units[av1_content(units, start)[0] :]))
                 return sequence and partial(_is_nonref_packet, sequence)
     return None
+
+
+def is_key(data: bytes) -> bool:
+    """Whether the first frame of a packet is a keyframe that is shown."""
+    frame = next((at for at, _ in av1_units(data) if _kind(data[at]) in (_FRAME, _HEADER)), len(data))
+    content = av1_content(data, frame)[0] if frame < len(data) else frame
+    return data[content : content + 1] != b"" and data[content] >> 4 == _SHOWN_KEY
 
 
 def _kind(first_byte: int) -> int:

@@ -95,6 +95,25 @@ def units(data: bytes, length: int) -> Iterator[tuple[int, int]]:
             yield start, at if at >= 0 else end
 
 
+def sei_messages(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Type and content of each supplemental information in a unit of H.264 or HEVC, behind the unit's header.
+
+    Reference: ITU-T H.264, 7.3.2.3.1.
+    """
+    data, at = content.replace(b"\0\0\3", b"\0\0"), 0
+    while at + 2 < len(data):
+        numbers = []
+        for _ in ("type", "size"):
+            begin = at
+            while data[at : at + 1] == b"\xff":
+                at += 1
+            numbers.append(255 * (at - begin) + int.from_bytes(data[at : at + 1], "big"))
+            at += 1
+        kind, size = numbers
+        yield kind, data[at : at + size]
+        at += size
+
+
 def av1_units(data: bytes) -> Iterator[tuple[int, int]]:
     """First byte and end of each unit of AV1."""
     at, end = 0, len(data)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import av
-from av.bitstream import BitStreamFilterContext
 
 from paddlevideo_fast.decode.gaps import find_gaps, num_lost_at_end
-from paddlevideo_fast.decode.packets import TWO_VOPS, vop_types
+from paddlevideo_fast.decode.keyframes import correct_keyframes
+from paddlevideo_fast.decode.mpeg4 import unpack
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
 
@@ -178,10 +178,10 @@ class Demuxed(NamedTuple):
     Attributes:
         container: of PyAV.
         stream: the first video stream.
-        packets: in decoding order.
+        packets: in decoding order; those of MPEG-4 with one picture each.
         cut: how it shows that the file is cut off; empty where it is not.
         num_lost: frames behind the cut, as far as the file says.
-        vops: of MPEG-4 packets, as `vop_types` gives them.
+        vops: of MPEG-4 packets, as `mpeg4.unpack` gives them.
     """
 
     container: Any
@@ -217,11 +217,10 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
                 if num_lost > _MOST_FRAMES_A_PACKET * len(packets):
                     cause = f"{num_lost} frames would be lost behind {len(packets)} packets"
                     raise VideoDecodeError(source.name, f"damaged: {cut}; {cause}")
-            vops = vop_types(packets) if stream.codec_context.name == "mpeg4" else []
-            if vops and vops[-1] == TWO_VOPS:  # old AVI writers put a B picture into the next one's packet
-                unpacker = BitStreamFilterContext("mpeg4_unpack_bframes", stream)
-                packets = [part for packet in [*packets, None] for part in unpacker.filter(packet)]
-                vops = vop_types(packets)
+            vops: list[int] = []
+            if stream.codec_context.name == "mpeg4":
+                packets, vops = unpack(packets, stream.codec_context.extradata or b"")
+            correct_keyframes(packets, stream.codec_context)
             return Demuxed(container, stream, packets, cut, num_lost, vops)
         except BaseException:
             source.release()

@@ -38,6 +38,7 @@ import numpy as np
 from paddlevideo_fast.decode.codecs import num_length_bytes
 from paddlevideo_fast.decode.container import LENIENT, LIBAV_ERRORS, VIDEOS_ONLY, explain, open_container
 from paddlevideo_fast.decode.gaps import boxes, has_table
+from paddlevideo_fast.decode.keyframes import correct_keyframes
 from paddlevideo_fast.decode.orientation import may_be_turned
 from paddlevideo_fast.decode.packets import (
     Clock,
@@ -54,7 +55,7 @@ from paddlevideo_fast.io.files import atomic_write
 from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.log import get_logger, warn_once
 
-_VERSION = 2
+_VERSION = 3
 _CONTAINERS = ("mov", "matroska")
 _MIN_PACKETS = 1000  # a shorter video is read from end to end in milliseconds
 _MAX_POOLED = 4
@@ -351,7 +352,8 @@ def index_by_ranges(source: VideoSource) -> StoredIndex | None:
             return None
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
             heads = list(threads.map(lambda packet: _head(source, packet), keys))
-        if ParameterSetChanges(heads, stream.codec_context):
+        correct_keyframes(heads, stream.codec_context)
+        if not all(head.is_keyframe for head in heads) or ParameterSetChanges(heads, stream.codec_context):
             return None
         points = [number for number, packet in enumerate(packets) if packet.is_keyframe]
         index = index_packets(packets, stream, points)

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from av.sidedata.sidedata import Type
 
-from paddlevideo_fast.decode.codecs import units_of
+from paddlevideo_fast.decode.codecs import sei_messages, units_of
 from paddlevideo_fast.decode.gaps import boxes
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
@@ -89,20 +89,8 @@ def may_be_turned(source: VideoSource, stream: Any, first_packet: Any) -> bool:
 
 
 def _sei_types(codec: Any, packet: bytes) -> Iterator[int]:
-    """Types of the supplemental information in a packet. Reference: ITU-T H.264, 7.3.2.3.1."""
+    """Types of the supplemental information in a packet."""
     first_bytes, header_bytes = _SEI[codec.name]
     for start, stop in units_of(codec)(packet):
-        if packet[start] not in first_bytes:
-            continue
-        data = packet[start + header_bytes : stop].replace(b"\0\0\3", b"\0\0")
-        at = 0
-        while at + 2 < len(data):
-            numbers = []
-            for _ in ("type", "size"):
-                number = 0
-                while at < len(data) - 1 and data[at] == 255:
-                    number, at = number + 255, at + 1
-                numbers.append(number + data[at])
-                at = min(at + 1, len(data) - 1)
-            yield numbers[0]
-            at += numbers[1]
+        if packet[start] in first_bytes:
+            yield from (kind for kind, _ in sei_messages(packet[start + header_bytes : stop]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddlevideo_fast.decode import av1
-from paddlevideo_fast.decode.codecs import AV1, JPEG_START, START_CODE, VP9, Bits, num_length_bytes, units
+from paddlevideo_fast.decode.codecs import AV1, JPEG_START, VP9, num_length_bytes, units
+from paddlevideo_fast.decode.mpeg4 import B_VOP, NO_VOP, NOT_CODED
 
 # H.264 unit types (ITU-T H.264, table 7-1).
 _SLICE, _SEI, _DELIMITER, _FILLER = 1, 6, 9, 12
@@ -24,10 +24,6 @@ _REFERENCES = frozenset(_SLICE | ref_idc << 5 for ref_idc in (1, 2, 3))  # slice
 _HEAD = struct.Struct(">IB")
 _LENGTH_BYTES = 4
 
-_VOP_START = START_CODE + b"\xb6"  # MPEG-4 part 2: a picture
-_VOPS = re.compile(_VOP_START + b"(?=(.?))", re.DOTALL)
-B_VOP = 2
-
 
 def nonref_test(
     codec_context: Any, vops: Sequence[int] = (), first_packet: bytes = b""
@@ -36,7 +32,7 @@ def nonref_test(
 
     Args:
         codec_context: of the stream.
-        vops: of its packets, as `vop_types` gives them; the packets carry their number as timestamp.
+        vops: of its packets, as `mpeg4.unpack` gives them; the packets carry their number as timestamp.
         first_packet: of a stream that keeps the parameters which this packet brings, in AV1.
 
     Returns:
@@ -70,29 +66,6 @@ def _is_nonref_h264(length: int, packet: Any) -> bool:
             return False
     return found
 
-
-# In place of the type of a picture.
-_NONE, TWO_VOPS = -1, -2
-
-
-def vop_types(packets: Sequence[Any]) -> list[int]:
-    """vop_coding_type of the picture in each MPEG-4 packet: 0 I, 1 P, 2 B, 3 sprite.
-
-    Of a packet without a picture the type is -1. From the first packet with several pictures on it is
-    `TWO_VOPS`: such packets are taken apart before anybody asks for the others.
-    """
-    found: list[int] = []
-    for packet in packets:
-        heads = _VOPS.findall(packet)
-        if len(heads) > 1:
-            return found + [TWO_VOPS] * (len(packets) - len(found))
-        found.append(heads[0][0] >> 6 if heads and heads[0] else _NONE)
-    return found
-
-
-# A longer MPEG-4 packet holds more than the header of a picture that repeats the last one and shows nothing.
-_MPEG4_EMPTY_BYTES = 19
-_LAYER = re.compile(rb"\0\0\x01[\x20-\x2f]")  # the header of a layer
 
 # A packet of these holds one frame, which VP8 may hide.
 _ONE_FRAME_A_PACKET = frozenset({"h264", "hevc", *AV1, "vp8", *VP9, "mpeg4", "mjpeg", "prores"})
@@ -283,7 +256,7 @@ def index_packets(
         packets: of the stream, in decoding order.
         stream: that they are of.
         access_points: numbers of the packets at which a new decoder may begin.
-        vops: of MPEG-4 packets, as `vop_types` gives them.
+        vops: of MPEG-4 packets, as `mpeg4.unpack` gives them.
     """
     codec_context = stream.codec_context
     codec = codec_context.name
@@ -292,12 +265,8 @@ def index_packets(
     order: list[int] | None
     if codec in _IN_ORDER:
         order = _in_order(packets, codec)
-    elif codec != "mpeg4":
-        order = _order_by_time(packets, stream)
-    elif _all_coded(packets, (codec_context.extradata or b"") + bytes(packets[0])):
-        order = _order_by_type(vops)
     else:
-        return None
+        order = _order_by_type(vops) if codec == "mpeg4" else _order_by_time(packets, stream)
     if not order or order[0] != 0:
         return None
     hidden = [packet_no for packet_no, packet in enumerate(packets) if packet.is_discard]
@@ -335,54 +304,14 @@ def _order_by_type(vops: Sequence[int]) -> list[int] | None:
     order: list[int] = []
     held: list[int] = []
     for packet_no, kind in enumerate(vops):
-        if kind < 0 or (kind == B_VOP and not order):
-            return None  # two pictures in one packet, or a B picture that lacks what it refers to
+        if kind == NO_VOP or (kind == B_VOP and not order):
+            return None  # or a B picture that lacks what it refers to
         if kind == B_VOP:
             order.append(packet_no)
-        else:
+        elif kind != NOT_CODED:
             order += held
             held = [packet_no]
     return order + held
-
-
-def _all_coded(packets: Sequence[Any], header: bytes) -> bool:
-    """Whether all MPEG-4 pictures are coded, as far as this is known; others show nothing."""
-    short = [bytes(packet) for packet in packets if packet.size <= _MPEG4_EMPTY_BYTES]
-    if not short:
-        return True
-    layer = _LAYER.search(header)
-    num_time_bits = _time_bits(Bits(header[layer.end() :][:64])) if layer else 0
-    return num_time_bits > 0 and all(_is_coded(data, num_time_bits) for data in short)
-
-
-def _time_bits(bits: Bits) -> int:
-    """Bits of the time in each picture, from the header of a layer; 0: not a rectangular one.
-
-    Reference: ISO 14496-2, 6.2.3.
-    """
-    bits.read(1 + 8)
-    if bits.read(1):
-        bits.read(4 + 3)
-    if bits.read(4) == 15:  # an aspect ratio of its own
-        bits.read(8 + 8)
-    if bits.read(1):
-        bits.read(2 + 1)
-        if bits.read(1):  # buffer sizes
-            bits.read(79)
-    if bits.read(2) != 0 or not bits.read(1):
-        return 0
-    return max((bits.read(16) - 1).bit_length(), 1)
-
-
-def _is_coded(data: bytes, num_time_bits: int) -> bool:
-    """The bit vop_coded of the picture in a packet. Reference: ISO 14496-2, 6.2.5."""
-    at = data.find(_VOP_START)
-    bits = Bits(data[at + len(_VOP_START) :])
-    bits.read(2)
-    while bits.read(1):  # whole seconds
-        pass
-    bits.read(1 + num_time_bits + 1)
-    return at >= 0 and bool(bits.read(1))
 
 
 def _is_interlaced(codec_context: Any) -> bool:

@@ -33,6 +33,7 @@ from paddlevideo_fast.decode.index_cache import (
     decoder_pool,
     index_by_ranges,
 )
+from paddlevideo_fast.decode.keyframes import keyframe_test
 from paddlevideo_fast.decode.orientation import may_be_turned, orientation_of
 from paddlevideo_fast.decode.packets import (
     Clock,
@@ -133,7 +134,8 @@ class PictureDecoder:
         """Works out which packet holds which frame, and what of the file is damaged."""
         stream, packets, codec = found.stream, found.packets, self._codec
         changes = ParameterSetChanges(packets, codec)
-        self._is_constant = changes.is_constant
+        # of an unknown codec, nobody knows what a flush leaves
+        self._is_constant = changes.is_constant and keyframe_test(codec) is not None
         if not self._is_constant:
             self._source.keep()  # decoders will be replaced, see `_reset`
         access_points = changes.random_access_points

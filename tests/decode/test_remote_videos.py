@@ -13,8 +13,9 @@ import pytest
 from paddlevideo_fast.decode import IndexCache, index_cache, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io import block_cache
-from tests.support.exact_corpus import write_corpus_clip
+from tests.support.exact_corpus import call_all_keyframes, write_corpus_clip
 from tests.support.joined_clips import JOINED, write_joined_clip
+from tests.support.numbered_clips import packets_of, read_number, write_clip
 from tests.support.stores import Store
 
 
@@ -75,6 +76,17 @@ def test_each_kind_of_file_has_the_frames_of_a_local_one(
     url = http_store.publish(tmp_path) + name
     for frame in (40, 26, 3):  # each alone: a decoder keeps what earlier packets brought
         _equal(url, path, [frame])
+
+
+def test_a_table_that_calls_all_packets_keyframes(http_store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    write_clip(path, 40, codec="libx265", gop=12, arrange=call_all_keyframes)
+    assert all(packet.is_keyframe for packet in packets_of(path))
+    url = http_store.publish(tmp_path) + path.name
+    for frame in (30, 23, 3):
+        _equal(url, path, [frame])
+        with open_video(url) as reader:
+            assert read_number(reader.read([frame])[0]) == frame
 
 
 def test_an_index_is_kept_for_a_version(

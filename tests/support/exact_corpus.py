@@ -74,11 +74,49 @@ def pack_b_frames(packets: list[Any]) -> list[Any]:
         data = bytes(packet)
         if not arranged:  # tells the decoder that B-frames are packed
             data = data.replace(_VOP, _START_CODE + b"\xb2DivX503b1393p" + _VOP, 1)
-        if data[data.index(_VOP) + 4] >> 6 == 2:
+        if vop_type(data) == 2:
             arranged[-1] = with_data(arranged[-1], bytes(arranged[-1]) + data)
-            data = _VOP + b"\x51\x02\x7f"
+            data = uncoded_vop(1)
         arranged.append(with_data(packet, data))
     return arranged
+
+
+def pack_as_xvid(packets: list[Any]) -> list[Any]:
+    """For `write_clip`: the first B-frame of a row shares the packet of the frame before, as XviD wrote it.
+
+    The others come one packet late. A picture that is not coded, of the type of that frame, ends the row.
+    """
+    rows: list[list[bytes]] = []
+    for data in map(bytes, packets):
+        if vop_type(data) == 2:
+            rows[-1].append(data)
+        else:
+            rows.append([data])
+    rows[0][0] = rows[0][0].replace(_VOP, _START_CODE + b"\xb2DivX503b1393p" + _VOP, 1)
+    arranged = []
+    for row in rows:
+        if len(row) > 1:
+            row[:2] = [row[0] + row[1]]
+            row.append(uncoded_vop(vop_type(row[0])))
+        arranged += row
+    return [with_data(packet, data) for packet, data in zip(packets, arranged)]
+
+
+def uncoded_vop(kind: int) -> bytes:
+    """A picture of MPEG-4 at 25 frames a second that shows nothing, of type 0 (I) or 1 (P)."""
+    return _VOP + bytes([kind << 6 | 0x11, 0xCF])
+
+
+def vop_type(data: bytes) -> int:
+    """Type of the first picture in a packet of MPEG-4: 0 I, 1 P, 2 B."""
+    return data[data.index(_VOP) + 4] >> 6
+
+
+def call_all_keyframes(packets: list[Any]) -> list[Any]:
+    """For `write_clip`: the container calls every packet a keyframe."""
+    for packet in packets:
+        packet.is_keyframe = True
+    return packets
 
 
 def with_data(packet: Any, data: bytes) -> Any:

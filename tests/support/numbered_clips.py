@@ -119,7 +119,8 @@ def write_clip(path: str | Path, *args: Any, **keys: Any) -> list[int]:
         return encode_clip(path, *args, **keys)
     given.apply_defaults()
     digest = hashlib.blake2b(repr(given.arguments).encode(), digest_size=16).hexdigest()
-    numbers, kept = list(range(given.arguments["num_frames"])), kept_clips / f"{digest}{path.suffix}"
+    hold, kept = given.arguments["hold"], kept_clips / f"{digest}{path.suffix}"
+    numbers = [place // hold for place in range(given.arguments["num_frames"])]
     if not kept.exists():
         with atomic_write(kept, sync=False) as partial:
             assert encode_clip(partial, *args, **keys) == numbers
@@ -145,9 +146,10 @@ def encode_clip(
     matrix: str | None = None,
     first_tick: int = 0,
     cover: bool = False,
+    hold: int = 1,
     arrange: Callable[[list[Any]], list[Any]] = list,
 ) -> list[int]:
-    """Writes frames 0, 1, 2, … as drawn by `draw`.
+    """Writes frames 0, 1, 2, … as drawn by `draw`; with `hold` 2: 0, 0, 1, 1, ….
 
     Args:
         path: the file; its ending decides the container.
@@ -167,6 +169,7 @@ def encode_clip(
             nothing.
         first_tick: timestamp of the first frame, in frames; negative ones need a container that has them.
         cover: a picture goes along as a video stream of its own, as in files of music.
+        hold: how many frames show the same picture, one after the other.
         arrange: what to write of the encoder's packets, which it gets in decoding order.
 
     Returns:
@@ -191,7 +194,7 @@ def encode_clip(
         tick_of = [first_tick + n + (n * n // 8 if variable_rate else 0) for n in range(num_frames)]
         packets, converter = [], VideoReformatter()
         for number, tick in enumerate(tick_of):
-            frame = av.VideoFrame.from_ndarray(draw(number, *size), format="rgb24")
+            frame = av.VideoFrame.from_ndarray(draw(number // hold, *size), format="rgb24")
             frame = converter.reformat(frame, format=pix_fmt, dst_colorspace=matrix)
             frame.pts, frame.time_base = tick, Fraction(1, fps)
             packets += stream.encode(frame)
@@ -205,7 +208,7 @@ def encode_clip(
             _write_silence(container, sound, float(audio))
     if rotation:
         _turn(path, rotation)
-    return [number for number, tick in enumerate(tick_of) if tick in ticks]
+    return [place // hold for place, tick in enumerate(tick_of) if tick in ticks]
 
 
 def packets_of(path: str | Path) -> list[Any]:

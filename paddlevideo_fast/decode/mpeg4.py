@@ -1,0 +1,127 @@
+"""The pictures (VOPs) of MPEG-4 part 2: of which type they are, and packets that hold two of them.
+
+Reference: ISO 14496-2, 6.2.3 (layer) and 6.2.5 (picture).
+"""
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import av
+
+from paddlevideo_fast.decode.codecs import START_CODE, Bits
+
+_START = START_CODE + b"\xb6"
+_STARTS = re.compile(_START)
+_LAYER = re.compile(rb"\0\0\x01[\x20-\x2f]")  # the header of a layer
+_SEQUENCE = START_CODE + b"\xb0"
+
+I_VOP, B_VOP = 0, 2
+# In place of the type of a picture: there is none, or it is "not coded" and shows nothing.
+NO_VOP, NOT_CODED = -1, -2
+
+_SHORT_BYTES = 32  # a longer picture is coded
+
+_Picture = tuple[bytes, int]  # with the headers in front of it, and its type
+
+
+def unpack(packets: Sequence[Any], header: bytes) -> tuple[list[Any], list[int]]:
+    """Packets with one picture each, and the type of each picture: 0 I, 1 P, 2 B, 3 sprite, or as above.
+
+    Writers of old AVI files put a B picture into the packet of the picture before it. The packets after it
+    are then one picture late, up to one that is not coded and only fills a place (n):
+
+        packets     I0   P3+B1  B2  n   P6+B4  B5  n
+        unpacked    I0   P3     B1  B2  P6     B4  B5
+
+    As in libav's decoder, a picture whose place does not come is lost: at the end of the file, and where a
+    new sequence begins.
+
+    Args:
+        packets: of the stream, in decoding order.
+        header: of the stream.
+    """
+    num_time_bits, waiting = _time_bits(header), deque[_Picture]()
+    unpacked, kinds = [], []
+    for packet in packets:
+        starts = [start.start() for start in _STARTS.finditer(packet)]
+        if starts and starts[0]:
+            num_time_bits = _time_bits(bytes(memoryview(packet)[: starts[0]])) or num_time_bits
+        if waiting or len(starts) > 1:
+            pictures = _split(bytes(packet), starts, num_time_bits)
+            if pictures[0][0].startswith(_SEQUENCE):
+                waiting.clear()
+            is_late = bool(waiting)
+            waiting += [p for place, p in enumerate(pictures) if p[1] != NOT_CODED or not (is_late or place)]
+            data, kind = waiting.popleft()
+            packet = _with_data(packet, data, kind)
+        else:
+            kind = _type_of(memoryview(packet)[starts[0] :], num_time_bits) if starts else NO_VOP
+        if kind == NOT_CODED:
+            packet.pts = None  # nothing is shown at its time
+        unpacked.append(packet)
+        kinds.append(kind)
+    return unpacked, kinds
+
+
+def is_key(data: bytes) -> bool:
+    """Whether a packet begins with an I picture that is coded."""
+    at = data.find(_START)
+    return at >= 0 and len(data) - at > _SHORT_BYTES and data[at + len(_START)] >> 6 == I_VOP
+
+
+def _split(data: bytes, starts: Sequence[int], num_time_bits: int) -> list[_Picture]:
+    """The pictures of a packet that begin at `starts`."""
+    begins = [0, *(data.find(START_CODE, start + len(_START)) for start in starts[:-1])]
+    ends = [*begins[1:], len(data)]
+    types = [_type_of(data[start:end], num_time_bits) for start, end in zip(starts, ends)] or [NO_VOP]
+    return [(data[begin:end], kind) for begin, end, kind in zip(begins, ends, types)]
+
+
+def _with_data(packet: Any, data: bytes, kind: int) -> Any:
+    """A packet with other data at the time of `packet`."""
+    copy = av.Packet(len(data))  # with zeros behind it, into which decoders look; a packet of bytes has none
+    copy.update(data)
+    for name in ("pts", "dts", "time_base", "duration", "is_corrupt"):
+        setattr(copy, name, getattr(packet, name))
+    copy.is_keyframe = kind == I_VOP
+    return copy
+
+
+def _type_of(picture: Sequence[int], num_time_bits: int) -> int:
+    """The type of the picture that begins with a start code.
+
+    Args:
+        picture: its bytes.
+        num_time_bits: see `_time_bits`; 0: whether it is coded cannot be read.
+    """
+    if len(picture) <= len(_START):
+        return NO_VOP
+    kind = picture[len(_START)] >> 6
+    if len(picture) > _SHORT_BYTES:
+        return kind
+    bits = Bits(bytes(picture[len(_START) :]))
+    bits.read(2)
+    while bits.read(1):  # whole seconds
+        pass
+    bits.read(1 + num_time_bits + 1)
+    return (kind if bits.read(1) else NOT_CODED) if num_time_bits else NO_VOP
+
+
+def _time_bits(header: bytes) -> int:
+    """Bits of the time in each picture, from the header of a layer; 0: nothing says."""
+    layer = _LAYER.search(header)
+    bits = Bits(header[layer.end() :][:64] if layer else b"")
+    bits.read(1 + 8)
+    if bits.read(1):
+        bits.read(4 + 3)
+    if bits.read(4) == 15:  # an aspect ratio of its own
+        bits.read(8 + 8)
+    if bits.read(1):
+        bits.read(2 + 1)
+        if bits.read(1):  # buffer sizes
+            bits.read(79)
+    if bits.read(2) != 0 or not bits.read(1):
+        return 0
+    return max((bits.read(16) - 1).bit_length(), 1)

@@ -1,0 +1,96 @@
+"""MPEG-4 part 2: packets that hold two pictures, and pictures that are not coded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.decode import check_video, open_video
+from paddlevideo_fast.decode.mpeg4 import NO_VOP, NOT_CODED, unpack
+from tests.support.exact_corpus import (
+    in_sequence,
+    pack_as_xvid,
+    pack_b_frames,
+    uncoded_vop,
+    vop_type,
+    with_data,
+)
+from tests.support.numbered_clips import packets_of, read_number, write_clip
+
+
+def assert_frames(path: Path, numbers: list[int]) -> None:
+    """Each frame alone and in sequence is what a decoder shows, and has its number."""
+    expected = in_sequence(path)
+    assert [read_number(frame) for frame in expected] == numbers
+    with open_video(path) as reader:
+        assert reader.num_frames == len(numbers)
+        for index in np.random.default_rng(0).permutation(len(numbers)).tolist():
+            assert np.array_equal(reader.read([index])[0], expected[index]), index
+        assert all(np.array_equal(frame, right) for frame, right in zip(reader, expected))
+    assert check_video(path) is None
+
+
+@pytest.mark.parametrize("hold", [1, 9])
+@pytest.mark.parametrize(("pack", "bframes"), [(pack_b_frames, 1), *((pack_as_xvid, n) for n in (1, 2, 4))])
+def test_packets_of_two_pictures(pack, bframes, hold, tmp_path):
+    """B pictures of a still video have as few bytes as pictures that are not coded, and are frames."""
+    for name in ("clip.avi", "clip.mkv"):
+        path = tmp_path / name
+        # the last row is whole: a row that is cut loses a frame in every decoder
+        numbers = write_clip(path, 40, codec="mpeg4", bframes=bframes, gop=15, hold=hold, arrange=pack)
+        sizes = [packet.size for packet in packets_of(path) if vop_type(bytes(packet)) == 2]
+        assert (hold == 1 or bframes == 1) or min(sizes) < 19
+        assert_frames(path, numbers)
+
+
+def test_a_picture_that_is_not_coded_shows_nothing(tmp_path):
+    """Nor does it move the frames around it, in number and in time."""
+
+    def arrange(packets: list[Any]) -> list[Any]:
+        arranged = list(packets)
+        for place in (4, 9, 10, 13):
+            kind = vop_type(bytes(packets[place]))
+            headers = bytes(packets[place]).split(b"\0\0\1\xb6")[0]
+            arranged[place] = with_data(packets[place], headers + uncoded_vop(kind))
+        return arranged
+
+    path = tmp_path / "clip.avi"
+    write_clip(path, 30, codec="mpeg4", gop=10, hold=15, arrange=arrange)
+    assert_frames(path, [0] * 11 + [1] * 15)
+    with open_video(path) as reader:
+        times = reader.times_sec() * 25
+    assert times.round().tolist() == [n for n in range(30) if n not in (4, 9, 10, 13)]
+
+
+@pytest.mark.parametrize(("left_out", "lost"), [(24, 23), (15, 14)])
+def test_a_row_that_does_not_end(left_out, lost, tmp_path):
+    """At the end of the file or at a new sequence, the B picture that waits is lost, as in a decoder."""
+
+    def leave_out(packets: list[Any]) -> list[Any]:
+        arranged = pack_as_xvid(packets)
+        assert arranged.pop(left_out).size == len(uncoded_vop(1))
+        return arranged
+
+    path = tmp_path / "clip.avi"
+    write_clip(path, 25, codec="mpeg4", bframes=2, gop=18, arrange=leave_out)
+    assert left_out == 24 or bytes(packets_of(path)[left_out]).startswith(b"\0\0\1\xb0")
+    assert_frames(path, [number for number in range(25) if number != lost])
+
+
+@pytest.mark.smoke
+def test_what_is_in_a_packet(tmp_path):
+    path = tmp_path / "clip.avi"
+    write_clip(path, 7, codec="mpeg4", bframes=2, arrange=pack_as_xvid)
+    packets = packets_of(path)
+    unpacked, kinds = unpack(packets, b"")
+    assert kinds == [0, 1, 2, 2, 1, 2, 2]
+    assert [packet.dts for packet in unpacked] == [packet.dts for packet in packets]
+    assert sum(packet.size for packet in unpacked) == sum(packet.size for packet in packets) - 2 * 6
+    nothing = with_data(packets[0], b"\0\0\1\xb2text")
+    assert unpack([*packets, nothing], b"")[1][-1] == NO_VOP
+    assert unpack([*packets, with_data(packets[0], uncoded_vop(0))], b"")[1][-1] == NOT_CODED
+    # no layer says where the bit is
+    assert unpack([with_data(packets[0], uncoded_vop(0))], b"")[1] == [NO_VOP]
