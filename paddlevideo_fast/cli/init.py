@@ -7,7 +7,8 @@ groups or several labels), classes.txt, config.yaml, data_set.png, and failures.
 Paths in config.yaml are relative to its folder: move it together with the videos.
 
 The split depends on --seed and the file names: when you add files and run the command again, earlier files
-stay on their side. An existing config.yaml is kept.
+stay on their side. What an option said once holds for later runs, until it is given again ('' takes it back).
+An existing config.yaml is kept, but for what the new lists need.
 
 Examples:
     paddlevideo-fast init videos --output my_set
@@ -15,17 +16,26 @@ Examples:
 """
 
 import argparse
+import os
 import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import yaml
+from typing import Any
 
 from paddlevideo_fast.cli.command import quiet_import, say
-from paddlevideo_fast.cli.new_config import CLIPS_OF_TRAINING, NETWORKS, Recipe, config_text, recipe_of
+from paddlevideo_fast.cli.new_config import (
+    CLIPS_OF_TRAINING,
+    NETWORKS,
+    Recipe,
+    config_text,
+    from_folder,
+    kept_config,
+    recipe_of,
+)
 from paddlevideo_fast.command_line import PROGRAM, CommandParser, count
+from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.decode import Span, open_video
@@ -35,7 +45,7 @@ from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.machine import gpu_number, installed_gpus, num_cores
 from paddlevideo_fast.preparation import init_dataset
-from paddlevideo_fast.preparation.init_dataset import Found, Probe, Source
+from paddlevideo_fast.preparation.init_dataset import Entry, Found, Probe, Source
 from paddlevideo_fast.preparation.lists import class_names
 from paddlevideo_fast.preparation.run import (
     Provenance,
@@ -49,6 +59,17 @@ from paddlevideo_fast.preparation.run import (
 
 _NUM_COUNTED = 40
 _NUM_EXAMPLES = 12
+# Options that hold for later runs, and what they are where nobody has said anything.
+_DEFAULTS = {
+    "valid": None,
+    "valid_share": 0.2,
+    "seed": 0,
+    "group": None,
+    "data_prefix": None,
+    "recipe": "tsm",
+}
+_FILES = ("valid", "data_prefix")
+_ROOT = "root"  # in provenance.json: folder that the paths of the lists start from
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -56,11 +77,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser("init", __doc__)
     parser.add_argument("source", type=Path, metavar="FOLDER", help="folder of classes, or annotation list")
     parser.add_argument("--output", type=Path, required=True, help="folder for lists and config")
-    parser.add_argument("--valid", type=Path, metavar="FILE", help="list or CSV of the validation videos")
-    parser.add_argument(
-        "--valid_share", type=float, default=0.2, help="share of the videos for validation (default 0.2)"
-    )
-    parser.add_argument("--seed", type=count(0), default=0, help="decides the split (default 0)")
+    parser.add_argument("--valid", type=_path, metavar="FILE", help="list or CSV of the validation videos")
+    parser.add_argument("--valid_share", type=float, help="share of the videos for validation (default 0.2)")
+    parser.add_argument("--seed", type=count(0), help="decides the split (default 0)")
     parser.add_argument(
         "--group",
         metavar="PATTERN",
@@ -71,13 +90,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--data_prefix",
-        type=Path,
+        type=_path,
         metavar="FOLDER",
         help="where the paths of a CSV or list start (default: its folder)",
     )
     parser.add_argument(
         "--recipe",
-        default="tsm",
         help=f"network: {', '.join(NETWORKS)}; with a GPU its full-size config, without one a small config "
         "if there is one. Or a built-in config by name; configs named *_ucf101_videos fine-tune, which needs "
         "the fewest videos (default tsm)",
@@ -94,6 +112,18 @@ def build_parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; 1: some files do not decode or no list can hold them; 2: wrong input."""
+    with only_writer(args.output):
+        return _run(args)
+
+
+def _path(text: str) -> Path | str:
+    return Path(text) if text else ""
+
+
+def _run(args: argparse.Namespace) -> int:
+    earlier = earlier_run(args.output, "init")
+    before: Mapping[str, Any] = earlier.options if earlier else {}
+    remarks = _hold(args, before)
     if not 0 <= args.valid_share < 1:
         raise ToolError(f"--valid_share: {args.valid_share}; must be from 0 to below 1")
     try:
@@ -102,16 +132,16 @@ def run(args: argparse.Namespace) -> int:
         raise ToolError(f"--group {args.group}: is no regular expression: {error}") from None
     has_gpu = _computes_on_gpu()
     recipe = Recipe(recipe_of(args.recipe, has_gpu))
-    source = init_dataset.find(args.source, args.classes, args.data_prefix)
-    clips = [*source.clips]
-    if args.valid is not None:
-        clips = _with_valid(source, init_dataset.find(args.valid, args.classes, args.data_prefix))
-    files = Counter((clip.path, clip.span) for clip in clips)
+    source = init_dataset.find(args.source, args.classes, args.data_prefix or None)
+    if args.valid:
+        _add_valid(source, init_dataset.find(args.valid, args.classes, args.data_prefix or None))
     names = args.output / "classes.txt"
     if names.exists() and args.classes is not None:
         init_dataset.require_same_numbers(source, class_names(names), args.classes, names)
-    elif names.exists() and not source.has_numbers:
+    elif names.exists():
         init_dataset.keep_numbers(source, class_names(names))
+    clips = source.clips
+    files = Counter((clip.path, clip.span) for clip in clips)
     probes = init_dataset.probe(clips, args.workers, args.check == "all")
     places = {(clip.path, clip.span): f"{clip.where}{clip.path}" for clip in clips}
     left_out = [(places[key], probed.fault) for key, probed in probes.items() if probed.fault]
@@ -120,39 +150,53 @@ def run(args: argparse.Namespace) -> int:
         raise ToolError(
             f"{args.source}: none of its {len(files)} videos decodes; {left_out[0][0]}: {left_out[0][1]}"
         )
+    start = args.output / before[_ROOT] if _ROOT in before else source.root
+    entries = init_dataset.earlier_entries(args.output, start, source)
+    if not args.group:
+        clips = init_dataset.with_groups(source, clips, entries)
     ending = init_dataset.ending_of_lists(clips)
-    sides = _sides(source, clips, args)
-    counts = {
-        side: Counter(label for clip, own in zip(clips, sides) if own == side for label in clip.labels)
-        for side in ("train", "valid")
-    }
+    sides = _sides(source, clips, args, entries)
+    counts = {side: Counter(dict.fromkeys(source.classes, 0)) for side in init_dataset.SIDES}
+    for clip, side in zip(clips, sides):
+        counts[side].update(clip.labels)
     numbers = Counter(sides)
-    with only_writer(args.output), _provenance(args).kept_in(args.output):
-        for side in ("train", "valid"):
+    with _provenance(args, source).kept_in(args.output):
+        for side in init_dataset.SIDES:
             lines, unlisted = init_dataset.lines_of(
                 source, [clip for clip, own in zip(clips, sides) if own == side], ending
             )
             left_out += unlisted
             write_lines(args.output / f"{side}{ending}", lines)
         write_lines(args.output / "classes.txt", source.classes)
-        config = args.output / "config.yaml"
-        remarks = [*source.remarks]
+        config = args.output / CONFIG_FILE
+        remarks += source.remarks
         if not has_gpu and (there := installed_gpus()):
             remarks.append(
                 f"the recipe is for a CPU, since this Paddle does not compute on the {there[0].name}: "
                 "paddlevideo-fast doctor --device-check  says why"
             )
         if config.exists():
-            remarks += _kept(config, len(source.classes))
+            prefix = os.path.abspath(start) if _ROOT in before else None
+            remarks += kept_config(config, source, ending, prefix, numbers["valid"] > 0)
         else:
             text, changes = config_text(recipe, source, args.output, numbers, ending)
             remarks += changes
             atomic_write_text(config, text)
             load_config(str(config))  # what was written is right, whatever the recipe
+        for side in init_dataset.SIDES if earlier else ():
+            for other in {*init_dataset.ENDINGS} - {ending}:
+                (args.output / f"{side}{other}").unlink(missing_ok=True)
         _draw(args.output / "data_set.png", source, clips, counts)
     _tell(source, clips, counts, numbers, probes, remarks)
     doubles = [str(path) for (path, _), number in files.items() if number > 1]
     intact = [probes[key] for key in files if not probes[key].fault]
+    still = [
+        f"{printable(str(path))} ({one.num_frames})"
+        for (path, _), one in probes.items()
+        if one.num_frames in (1, 2)
+    ]
+    if still:
+        say(f"warning: videos of one or two frames: {init_dataset.some(still)}")
     for warning in init_dataset.warnings_of(counts, intact, recipe.frames_of_clip, doubles):
         say(f"warning: {warning}")
     _tell_next(args, recipe, numbers["train"], has_gpu)
@@ -165,86 +209,94 @@ def _computes_on_gpu() -> bool:
     return gpu_number(paddle.get_device()) is not None
 
 
-def _kept(config: Path, num_classes: int) -> list[str]:
-    """Remarks about the config of an earlier run, which stays but for its number of classes."""
-    remarks = [f"{config} is kept; remove it for a new one"]
-    text = config.read_text(encoding="utf-8")
-    place = _place_of_num_classes(text)
-    if place is not None and int(text[place]) < num_classes:
-        atomic_write_text(config, f"{text[: place.start]}{num_classes}{text[place.stop :]}")
-        remarks.append(
-            f"MODEL.head.num_classes is now {num_classes}, not {text[place]}: start a new training"
-        )
-    return remarks
+def _hold(args: argparse.Namespace, before: Mapping[str, Any]) -> list[str]:
+    """Gives options that are not given the values that they had before; says which, and what has changed."""
+    held, changed = [], []
+    args.is_group_given = args.group is not None
+    has_config = (args.output / CONFIG_FILE).exists()
+    for name, default in _DEFAULTS.items():
+        value, old = getattr(args, name), before.get(name, default)
+        if name in _FILES and old:
+            old = Path(os.path.relpath(args.output / old))
+        if value is None and name in _FILES and old and not old.exists():
+            raise ToolError(f"--{name} {old}: was given before and is gone; give another one, or '' for none")
+        if value is None:
+            setattr(args, name, old)
+            if old != default and not (name == "recipe" and has_config):
+                held.append(f"--{name} {shlex.quote(str(old))}")
+        elif name == "recipe" and has_config and value != before.get(name):
+            changed.append(f"--recipe {value} has no effect: the set has its {CONFIG_FILE}")
+            args.recipe = old
+        elif before and (value or None) != old:
+            effect = ""
+            if name in ("valid_share", "seed"):
+                effect = ", decides about new videos only: known ones keep their side"
+            changed.append(f"--{name} {value or None}, and {old} before{effect}")
+    return ([f"as before: {' '.join(held)}"] if held else []) + changed
 
 
-def _place_of_num_classes(text: str) -> slice | None:
-    """Where a config says the number of classes; None where it does not."""
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError:  # training says what is wrong with it
-        return None
-    for key in ("MODEL", "head", "num_classes"):
-        if not isinstance(node, yaml.MappingNode):
-            return None
-        node = next((value for name, value in node.value if name.value == key), None)
-    if not isinstance(node, yaml.ScalarNode) or not node.value.isdecimal():
-        return None
-    return slice(node.start_mark.index, node.end_mark.index)
-
-
-def _with_valid(source: Source, valid: Source) -> list[Found]:
-    unknown = sorted(set(valid.classes) - set(source.classes))
-    if unknown and not source.has_numbers:
-        raise ToolError(f"--valid: the class {unknown[0]!r} is not in the training data")
-    if len(valid.classes) > len(source.classes):
-        source.classes = valid.classes
+def _add_valid(source: Source, valid: Source) -> None:
+    """Adds the videos of --valid to those of the training."""
+    if source.has_numbers and valid.has_numbers:
+        source.classes = max(source.classes, valid.classes, key=len)
+    unknown = {label for clip in valid.clips for label in clip.labels}.difference(source.classes)
+    if unknown:
+        raise ToolError(f"--valid: the class {min(unknown)!r} is not in the training data")
     source.remarks += valid.remarks
     source.has_several |= valid.has_several
-    return [
+    source.clips = [
         *(clip._replace(split="train") for clip in source.clips),
         *(clip._replace(split="valid") for clip in valid.clips),
     ]
 
 
-def _sides(source: Source, clips: Sequence[Found], args: argparse.Namespace) -> list[str]:
-    given = [clip.split for clip in clips]
+def _sides(
+    source: Source, clips: Sequence[Found], args: argparse.Namespace, entries: Sequence[Entry]
+) -> list[str]:
     grouped = [clip for clip in clips if clip.group]
-    if "valid" in given:
-        sides = [side or "train" for side in given]
+    paths = [init_dataset.relative(source, clip.path) for clip in clips]
+    known = {name: entry.side for entry in entries for name in (entry.path, entry.group) if name}
+    if any(clip.split == "valid" for clip in clips):
+        sides = [clip.split or "train" for clip in clips]
         for one in sorted({clip.group for clip in grouped}):
             if len({side for clip, side in zip(clips, sides) if clip.group == one}) > 1:
                 source.remarks.append(f"the group {printable(one)} is in training and in validation")
-        return sides
-    paths = [init_dataset.relative(source, clip.path) for clip in clips]
-    named = list(zip(paths, init_dataset.rarest_labels(clips)))
-    if grouped and args.group:
+    else:
+        groups = _groups(source, clips, paths, args)
+        named = list(zip(paths, init_dataset.rarest_labels(clips)))
+        sides = init_dataset.split(named, args.valid_share, args.seed, groups, known)
+    moved = sum(known.get(path, side) != side for path, side in zip(paths, sides))
+    if moved:
+        source.remarks.append(
+            f"videos that change between training and validation: {moved}; start a new training"
+        )
+    return sides
+
+
+def _groups(
+    source: Source, clips: Sequence[Found], paths: Sequence[str], args: argparse.Namespace
+) -> list[str]:
+    """What says of each clip which others stay on its side: the list, or --group, or nothing but its path."""
+    grouped = [clip for clip in clips if clip.group]
+    if grouped and args.group and args.is_group_given:
         raise ToolError(f"--group: {grouped[0].where}the list has groups of its own; leave the flag out")
+    if grouped and args.group:
+        source.remarks.append(f"the groups of the list take the place of --group {args.group}")
+        args.group = None
     if args.group and not any(re.search(args.group, path) for path in paths):
-        raise ToolError(f"--group {args.group}: matches none of the paths, such as {paths[0]}")
-    groups = [clip.group or init_dataset.group_of(path, args.group) for clip, path in zip(clips, paths)]
-    known = init_dataset.earlier_sides(args.output)
-    if known:
-        source.remarks += _without_effect(args)
-    return init_dataset.split(named, args.valid_share, args.seed, groups, known)
+        none = "" if args.is_group_given else "; it was given before, and --group '' takes it back"
+        raise ToolError(f"--group {args.group}: matches none of the paths, such as {paths[0]}{none}")
+    return [clip.group or init_dataset.group_of(path, args.group) for clip, path in zip(clips, paths)]
 
 
-def _without_effect(args: argparse.Namespace) -> list[str]:
-    """A remark for each option of the split that differs from an earlier run's."""
-    earlier = earlier_run(args.output, "init")
-    options = earlier.options if earlier else {}
-    return [
-        f"--{name} {getattr(args, name)}, and {options[name]} before, decides about new videos only: known "
-        "ones keep their side"
-        for name in ("valid_share", "seed")
-        if options.get(name, getattr(args, name)) != getattr(args, name)
-    ]
-
-
-def _provenance(args: argparse.Namespace) -> Provenance:
-    options = {key: getattr(args, key) for key in ("valid_share", "seed", "group", "recipe")}
-    lists = [path for path in (args.source, args.valid, args.classes) if path is not None and path.is_file()]
-    return Provenance("init", options, crc32_of(*lists), str(args.source))
+def _provenance(args: argparse.Namespace, source: Source) -> Provenance:
+    options: dict[str, Any] = {name: getattr(args, name) or None for name in _DEFAULTS}
+    options |= {name: from_folder(options[name], args.output) for name in _FILES if options[name]}
+    options |= {name: getattr(args, name) for name in ("valid_share", "seed")}
+    options[_ROOT] = from_folder(source.root, args.output)
+    files = [Path(path) for path in (args.source, args.valid, args.classes) if path]
+    lists = crc32_of(*(path for path in files if path.is_file()))
+    return Provenance("init", options, lists, str(args.source))
 
 
 def _draw(path: Path, source: Source, clips: Sequence[Found], counts: Mapping[str, Counter]) -> None:
@@ -321,6 +373,6 @@ def _again(args: argparse.Namespace, output: Path, recipe: str | None) -> str:
     """This command line with another output folder and recipe."""
     words = [PROGRAM, "init", args.source, "--output", output, "--recipe", recipe]
     for name in ("valid", "valid_share", "seed", "group", "classes", "data_prefix"):
-        if getattr(args, name) != build_parser().get_default(name):
-            words += [f"--{name}", getattr(args, name)]
+        if (value := getattr(args, name)) and value != _DEFAULTS.get(name):
+            words += [f"--{name}", value]
     return shlex.join(map(str, words))

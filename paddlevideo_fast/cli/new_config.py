@@ -1,9 +1,10 @@
 """The config that `init` writes: it inherits a built-in recipe, and changes what the data need."""
 
+import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from paddlevideo_fast.cli.command import quiet_import
 from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.scaling import RATE_ENDS, RATE_STEPS, RATE_WARM_UPS, stretched
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.preparation.init_dataset import Source
+from paddlevideo_fast.preparation.init_dataset import ENDINGS, SIDES, Source
 from paddlevideo_fast.preparation.run import ToolError
 
 CLIPS_OF_TRAINING = 6000  # of a first training on a CPU, over all its epochs
 _EPOCHS = range(5, 61)
+_PATHS = ("file_path", "data_prefix")
 _MIN_UPDATES = 3  # of an epoch; fewer say little
 _MIRRORED = re.compile(r"(?<![a-z])(left|right)(?![a-z])|左|右", re.IGNORECASE)
 
@@ -164,9 +168,76 @@ def config_text(
     return "\n".join(lines), remarks
 
 
+def kept_config(config: Path, source: Source, ending: str, start: str | None, has_valid: bool) -> list[str]:
+    """Changes in the config of an earlier run what the new lists need, and nothing else; returns remarks.
+
+    Args:
+        config: the file.
+        source: the data now.
+        ending: of the lists' names.
+        start: folder that the paths of the earlier lists started from; None: unknown.
+        has_valid: there are videos for validation.
+    """
+    remarks = [f"{config} is kept; remove it for a new one"]
+    text = config.read_text(encoding="utf-8")
+    try:
+        data: Any = load_config(config, check=False)
+        head, sections = data["MODEL"]["head"], data["DATASET"]
+        flips = any("RandomFlip" in step for step in data["PIPELINE"]["train"]["transform"])
+        num_classes = int(head["num_classes"])
+    except (ConfigError, KeyError, TypeError, ValueError):  # training says what is wrong with it
+        return remarks
+    wanted: dict[tuple[str, ...], Any] = {}
+    lacks_valid = has_valid and data.get("validate") is False
+    if lacks_valid:
+        wanted["validate",] = True
+    if num_classes < len(source.classes):
+        wanted["MODEL", "head", "num_classes"] = len(source.classes)
+    root = os.path.abspath(source.root)
+    own = {os.path.abspath(config.parent / f"{side}{end}"): side for side in SIDES for end in ENDINGS}
+    for part in ("train", "valid", "test"):
+        listed, prefix = (os.path.abspath(sections.get(part, {}).get(key) or "") for key in _PATHS)
+        if listed not in own:
+            remarks.append(f"DATASET.{part} of {config} has another list, {listed}, which stays as it is")
+            continue
+        name = f"{'valid' if lacks_valid and part != 'train' else own[listed]}{ending}"
+        if os.path.basename(listed) != name:
+            wanted["DATASET", part, "file_path"] = name
+        if prefix != root and start in (None, prefix):
+            wanted["DATASET", part, "data_prefix"] = from_folder(source.root, config.parent)
+    for key, value in wanted.items():
+        place, shown = _place_of(text, key), json.dumps(value, ensure_ascii=False)
+        if place is None or _place_of(text, ("paths",)) is None:  # inherited, or not as init writes it
+            remarks.append(f"{config} needs {'.'.join(key)}: {shown}")
+            continue
+        more = ": start a new training" if key[-1] == "num_classes" else ""
+        remarks.append(f"{'.'.join(key)} is now {value}, not {text[place]}{more}")
+        text = f"{text[: place.start]}{shown}{text[place.stop :]}"
+        atomic_write_text(config, text)
+    if source.has_several and head.get("activation") != "sigmoid":
+        remarks.append(
+            f"videos have several classes, or none: {config} needs MODEL.head.activation: sigmoid, "
+            "MODEL.head.loss_cfg: {name: BinaryCrossEntropyLoss} and METRIC: {name: MeanAveragePrecision}"
+        )
+    mirrored = [name for name in source.classes if _MIRRORED.search(name)]
+    if mirrored and flips:
+        remarks.append(f"clips are mirrored in training, though a class is called {printable(mirrored[0])}")
+    return remarks
+
+
+def _place_of(text: str, key: Sequence[str]) -> slice | None:
+    """Where a config has the value of a key; None where it does not say it itself."""
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    for part in key:
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        node = next((value for name, value in node.value if name.value == part), None)
+    return slice(node.start_mark.index, node.end_mark.index) if isinstance(node, yaml.ScalarNode) else None
+
+
 def _dataset(source: Source, output: Path, ending: str, has_valid: bool) -> dict[str, Any]:
     """The section DATASET; without videos for validation the training's stand for them."""
-    clips = {"data_prefix": _from_folder(source.root, output), "suffix": ""}
+    clips = {"data_prefix": from_folder(source.root, output), "suffix": ""}
     lists = {side: f"{side}{ending}" for side in ("train", "valid")}
     held_out = lists["valid" if has_valid else "train"]
     return {
@@ -178,7 +249,7 @@ def _dataset(source: Source, output: Path, ending: str, has_valid: bool) -> dict
     }
 
 
-def _from_folder(path: Path, folder: Path) -> str:
+def from_folder(path: Path, folder: Path) -> str:
     """A path relative to a folder; absolute where the two share nothing but the root of the file system."""
     target, start = os.path.abspath(path), os.path.abspath(folder)
     return target if os.path.commonpath([target, start]) == os.sep else os.path.relpath(target, start)

@@ -138,7 +138,10 @@ def _first_line(error: BaseException) -> str:
 
 ON_CORRUPT = get_args(OnCorrupt)
 # The data tools and prediction take files with these endings for videos.
-VIDEO_EXTENSIONS = (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv")
+VIDEO_EXTENSIONS = (
+    *(".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv"),
+    *(".3g2", ".3gp", ".asf", ".f4v", ".gif", ".m2ts", ".mts", ".mxf", ".ogv", ".vob"),
+)
 
 
 def _open_folder(source: Source) -> VideoReader:

@@ -1,6 +1,7 @@
 """Annotation lists become records: paths below a folder, labels as numbers."""
 
 import os
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -175,6 +176,7 @@ class ClassNumbers:
         """
         if not isinstance(label, str):
             return label
+        label = one_form(label)
         where = f"{where} {shown(label)}"
         if self._file is None:
             raise AnnotationError(
@@ -187,6 +189,11 @@ class ClassNumbers:
                 f"{where} is not among the {len(self._numbers)} names of {self._file}{hint}"
             )
         return self._numbers[label]
+
+
+def one_form(name: str) -> str:
+    """A class name with its characters in one form, NFC: an é may be one character, or e and an accent."""
+    return unicodedata.normalize("NFC", name)
 
 
 def row_of(record: VideoRecord, path: str, span: Span | None, num_frames: int | None = None) -> Row:
@@ -286,7 +293,7 @@ def read_class_names(file_path: str | Path, num_classes: int | None = None, key:
     """
     where = f"{key} {file_path}".strip()
     try:
-        names = [line.strip() for line in read_names(file_path, _MAX_CLASS_NAMES) if line.strip()]
+        names = [one_form(line.strip()) for line in read_names(file_path, _MAX_CLASS_NAMES) if line.strip()]
     except (OSError, ValueError) as error:
         raise AnnotationError(f"{where}: cannot be read: {cause_of(error)}") from error
     if num_classes not in (None, len(names)):

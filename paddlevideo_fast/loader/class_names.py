@@ -13,7 +13,7 @@ from paddlevideo_fast.errors import AnnotationError, ObjectMissingError, StoreAc
 from paddlevideo_fast.io.files import as_path, atomic_write_text, read_text
 from paddlevideo_fast.io.sync import fetched
 from paddlevideo_fast.io.urls import is_url, shown_url
-from paddlevideo_fast.loader.annotations import read_class_names
+from paddlevideo_fast.loader.annotations import one_form, read_class_names
 from paddlevideo_fast.log import get_logger
 
 logger = get_logger(__name__)
@@ -104,7 +104,7 @@ def _names_in_mark(mark: Any) -> list[str] | None:
         return None
     names = content.get(NAMES_KEY) if isinstance(content, dict) else None
     is_right = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    return names if is_right else None
+    return [*map(one_form, names or ())] if is_right else None
 
 
 def _local(path: Any) -> Path | None:

@@ -206,7 +206,10 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _csv_entries(lines: Sequence[str], labelled: bool, folder: str) -> Iterator[_Entry]:
-    rows = csv.reader((f"{line}\n" for line in lines), strict=True)
+    header = next(filter(str.strip, lines), "")
+    # as spreadsheets write it where the comma is for decimals; there, several labels are in quotation marks
+    between = ";" if ";" in header and "," not in header else ","
+    rows = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=between)
     names: list[str | None] = []
     while True:
         line = rows.line_num + 1
@@ -235,8 +238,8 @@ def _csv_row(
 ) -> Row:
     if len(cells) != len(names):
         raise AnnotationError(
-            f"has {len(cells)} cells, the header {len(names)} columns: put a text with commas into "
-            '"quotation marks"'
+            f"has {len(cells)} cells, the header {len(names)} columns: put a text with commas, or with other "
+            'separators of cells, into "quotation marks"'
         )
     fields = {name: _from_cell(name, cell) for name, cell in zip(names, cells) if name is not None and cell}
     return _row(line, fields, labelled, folder)
@@ -246,7 +249,10 @@ def _from_cell(name: str, cell: str) -> Any:
     """The value that JSON would have; what is no number stays a text."""
     if name == "label":
         labels = [label.strip() for label in cell.split(_BETWEEN_LABELS)]
-        return [_number_of(one) if one.isdecimal() else one for one in labels]
+        numbers = [_number_of(one) if one.isdecimal() else one for one in labels]
+        return [
+            number if str(number) == one else one for number, one in zip(numbers, labels)
+        ]  # 001 is a name
     if name in ("path", "group"):
         return cell
     try:

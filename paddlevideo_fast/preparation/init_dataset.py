@@ -5,7 +5,9 @@ classes keep their numbers. Clips of one group, such as pieces of one recording,
 """
 
 import hashlib
+import os
 import re
+import unicodedata
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from typing import NamedTuple
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_video
 from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.loader.annotations import one_form
 from paddlevideo_fast.loader.tables import Row, is_table, list_rows
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation import run
@@ -23,8 +26,10 @@ from paddlevideo_fast.preparation.run import ToolError, class_names
 
 SPLITS = {"train": "train", "training": "train", "val": "valid", "valid": "valid", "validation": "valid"}
 SPLITS["test"] = "valid"
-_PLAIN, _NAMED = ".list", ".jsonl"  # lists that are written
+SIDES = ("train", "valid")
+ENDINGS = _PLAIN, _NAMED = ".list", ".jsonl"  # of the lists that are written
 _FEW_CLIPS = 5
+_MOST_CLASSES = 10**6
 _FEW_VALID = 3
 _NUM_NAMED = 5
 _DEEPEST = 40  # folders in folders, so that a circle of links ends
@@ -67,7 +72,7 @@ class Source:
         clips: the videos.
         classes: names of the classes, in the order of their labels.
         remarks: what was left out or decided, for the user.
-        has_numbers: its classes are numbers of a list without named fields, and stay as they are.
+        has_numbers: the labels of its list are numbers of classes, not names.
         has_several: a video of it may have any number of classes.
     """
 
@@ -122,25 +127,43 @@ def find(source: Path, class_file: Path | None = None, data_prefix: Path | None 
         )
     if not found.classes:
         raise ToolError(f"{source}: none of its entries has a label")
+    _unite(found)
     if class_file is not None:
-        found.classes = _read_classes(class_file, found)
+        _name(found, class_file)
     unwritable = [name for name in found.classes if not name.strip() or len(name.splitlines()) != 1]
     if unwritable:
         raise ToolError(f"{source}: the class name {unwritable[0]!r} does not fit on a line; rename it")
     return found
 
 
-def _read_classes(file: Path, found: Source) -> list[str]:
-    if not all(name.isdigit() for name in found.classes):
-        return class_names(file, found.classes)
-    names = class_names(file)  # of the numbers of a list
-    largest = max(map(int, found.classes))
-    if largest >= len(names):
-        raise ToolError(f"{file}: has {len(names)} names, but the list has the label {largest}")
-    found.clips = [
-        clip._replace(labels=tuple(names[int(label)] for label in clip.labels)) for clip in found.clips
+def _unite(found: Source) -> None:
+    """Makes one class of names that read alike: of blanks around them, and of forms of their characters."""
+    written: dict[str, set[str]] = {}
+    for name in found.classes:
+        written.setdefault(one_form(name).strip(), set()).add(name)
+    if len(written) < len(found.classes):
+        same = [repr(name) for name, forms in written.items() if len(forms) > 1]
+        found.remarks.append(f"names that differ only in invisible ways are one class: {some(same)}")
+    united = {form: name for name, forms in written.items() for form in forms}
+    found.clips = _relabelled(found.clips, united)
+    found.classes = [*dict.fromkeys(united[name] for name in found.classes)]
+
+
+def _relabelled(clips: Iterable[Found], names: Mapping[str, str]) -> list[Found]:
+    return [
+        clip._replace(labels=tuple(dict.fromkeys(names[label] for label in clip.labels))) for clip in clips
     ]
-    return names
+
+
+def _name(found: Source, file: Path) -> None:
+    """Gives a set the classes of a file: the numbers of a list get the names of their lines."""
+    names = class_names(file, () if found.has_numbers else found.classes)
+    if found.has_numbers and len(found.classes) > len(names):
+        largest = len(found.classes) - 1
+        raise ToolError(f"{file}: has {len(names)} names, but the list has the label {largest}")
+    if found.has_numbers:
+        found.clips = _relabelled(found.clips, dict(zip(found.classes, names)))
+    found.classes = names
 
 
 def _in_folders(root: Path) -> Source:
@@ -166,7 +189,7 @@ def _in_folders(root: Path) -> Source:
     nested = "videos deeper in a class folder, which belong to the class of the outer folder"
     remarks = [
         (is_split, f"the folders {', '.join(tops)} are the split"),
-        (empty, f"folders without videos, which are no classes: {_some(empty)}"),
+        (empty, f"folders without videos, which are no classes: {some(empty)}"),
         (num_nested, f"{nested}: {num_nested}"),
         (num_outside, f"videos outside of class folders, left out: {num_outside}"),
         (others, f"files that are no videos, left out: {kinds}"),
@@ -179,18 +202,20 @@ def _folders_in(folder: Path) -> list[str]:
 
 
 def _in_list(file: Path, root: Path) -> Source:
-    clips = []
-    for row in list_rows(str(file)):
+    clips, rows = [], [*list_rows(str(file))]
+    for row in rows:
         named = row if is_table(file) else None
         where = f"{file}:{row.line}: " if row.span else ""
         clips.append(Found(root / row.path, tuple(map(str, row.labels)), where=where, row=named))
-    labels = {label for clip in clips for label in clip.labels}
-    if not is_table(file):
-        largest = max(map(int, labels), default=-1)
-        return Source(root, clips, [str(label) for label in range(largest + 1)], has_numbers=True)
-    key = int if all(label.isdecimal() for label in labels) else str
+    labels = {label for row in rows for label in row.labels}
     several = any(len(clip.labels) != 1 for clip in clips)
-    return Source(root, clips, sorted(labels, key=key), has_several=several)
+    if not all(isinstance(label, int) for label in labels):
+        return Source(root, clips, sorted({*map(str, labels)}), has_several=several)
+    largest = max(map(int, labels), default=-1)
+    if largest >= _MOST_CLASSES:
+        raise ToolError(f"{file}: the label {largest} is no number of a class; number classes from 0 on")
+    names = [str(label) for label in range(largest + 1)]
+    return Source(root, clips, names, has_numbers=True, has_several=several)
 
 
 # --- the split
@@ -228,15 +253,17 @@ def split(
         valid_share: share of the clips of each class that goes to validation.
         seed: of the split.
         groups: the group of each clip; None: each clip is a group of its own.
-        known: path or group → side of clips that were split before; they and their groups keep it.
+        known: path or group → side of clips that were split before; they and their groups keep it. A group
+            that is on both sides is split anew.
     """
     groups = groups or [path for path, _ in clips]
     known = known or {}
-    sides: dict[str, str] = {}
+    before: dict[str, set[str]] = {}
     for (path, _), group in zip(clips, groups):
         side = known.get(group) or known.get(path)
         if side:
-            sides.setdefault(group, side)
+            before.setdefault(group, set()).add(side)
+    sides = {group: side for group, (side, *others) in before.items() if not others}
     by_class: dict[str, Counter] = {}
     for (_, label), group in zip(clips, groups):
         by_class.setdefault(label, Counter())[group] += 1
@@ -262,17 +289,42 @@ def _hold_out(sizes: Mapping[str, int], wanted: float, sides: dict[str, str], se
         sides[min(possible, key=lambda group: abs(sizes[group] - wanted))] = "valid"
 
 
-def earlier_sides(folder: Path) -> dict[str, str]:
-    """Path or group → side of the clips that the lists of an earlier run name; empty where there are none."""
-    sides: dict[str, str] = {}
-    for ending in (_PLAIN, _NAMED):
-        for side in ("train", "valid"):
-            file = folder / f"{side}{ending}"
-            for row in list_rows(str(file)) if file.is_file() else ():
-                sides[row.path] = side
-                if row.group:
-                    sides[row.group] = side
-    return sides
+class Entry(NamedTuple):
+    """An entry of the lists of an earlier run: the path as the lists have it now, its side and its group."""
+
+    path: str
+    side: str
+    group: str
+
+
+def earlier_entries(folder: Path, start: Path, source: Source) -> list[Entry]:
+    """The entries of the lists of an earlier run; none where there are no lists.
+
+    Args:
+        folder: of the lists.
+        start: folder that their paths start from.
+        source: the set now, from whose folder the paths of the entries start.
+    """
+    root, start, entries = Path(os.path.abspath(source.root)), Path(os.path.abspath(start)), []
+    for side, file in ((side, folder / f"{side}{ending}") for ending in ENDINGS for side in SIDES):
+        for row in list_rows(str(file)) if file.is_file() else ():
+            path = Path(os.path.abspath(start / row.path))
+            is_below = start != root and path.is_relative_to(root)
+            named = (
+                path.relative_to(root).as_posix() if is_below else row.path if start == root else str(path)
+            )
+            entries.append(Entry(named, side, row.group))
+    return entries
+
+
+def with_groups(source: Source, clips: Sequence[Found], entries: Iterable[Entry]) -> list[Found]:
+    """Clips of a list without groups, with the groups that earlier lists say; a remark says so."""
+    groups = {entry.path: entry.group for entry in entries if entry.group}
+    if not groups or any(clip.group for clip in clips):
+        return [*clips]
+    source.remarks.append(f"groups as before, of {len(groups)} videos")
+    rows = [(clip.row or Row(0, "", ()), groups.get(relative(source, clip.path), "")) for clip in clips]
+    return [clip._replace(row=row._replace(group=group)) for clip, (row, group) in zip(clips, rows)]
 
 
 def require_same_numbers(source: Source, earlier: Sequence[str], given_by: Path, kept_in: Path) -> None:
@@ -296,15 +348,19 @@ def require_same_numbers(source: Source, earlier: Sequence[str], given_by: Path,
 
 def keep_numbers(source: Source, earlier: Sequence[str]) -> None:
     """Gives the classes of an earlier run their numbers, and new classes the next ones; remarks say so."""
+    if source.has_numbers and not all(name.isdecimal() for name in earlier):  # they mean what they meant
+        names = [*earlier, *source.classes[len(earlier) :]]
+        source.clips = _relabelled(source.clips, dict(zip(source.classes, names)))
+        source.classes = names
     earlier = list(dict.fromkeys(earlier))  # a new name in an old line leaves a second line
     new = [name for name in source.classes if name not in earlier]
     gone = sorted(set(earlier) - set(source.classes))
     source.classes = [*earlier, *new]
     if new:
-        source.remarks.append(f"new classes, numbered from {len(earlier)} on: {_some(new)}")
+        source.remarks.append(f"new classes, numbered from {len(earlier)} on: {some(new)}")
     if gone:
         source.remarks.append(
-            f"classes without videos, which keep their numbers: {_some(gone)}; if one was renamed, write "
+            f"classes without videos, which keep their numbers: {some(gone)}; if one was renamed, write "
             "its new name in its line of classes.txt and run this again"
         )
 
@@ -363,12 +419,19 @@ def warnings_of(
     """What may spoil a training, in sentences.
 
     Args:
-        counts: "train" and "valid" → clips of each class.
+        counts: "train" and "valid" → clips of each class; 0 of a class without any.
         probes: of the files that decode.
         frames_of_clip: frames of a video that a clip spans.
         doubles: files that are there twice.
     """
     classes = sorted(set(counts["train"]) | set(counts["valid"]))
+    idle = [printable(name) for name in classes if not counts["train"][name]]
+    alike: dict[str, list[str]] = {}
+    for name in classes:
+        alike.setdefault(re.sub(r"[\s_-]", "", unicodedata.normalize("NFKC", name).casefold()), []).append(
+            name
+        )
+    similar = [" and ".join(map(printable, names)) for names in alike.values() if len(names) > 1]
     few = {name: counts["train"][name] + counts["valid"][name] for name in classes}
     few_named = [f"{printable(name)} ({count})" for name, count in few.items() if count < _FEW_CLIPS]
     is_split = any(counts["valid"].values())
@@ -379,13 +442,15 @@ def warnings_of(
     num_short, num_probed = sum(one.num_frames < frames_of_clip for one in probes), len(probes)
     short = f"{num_short} of {num_probed} videos are shorter than a clip, {frames_of_clip} frames"
     warnings = [
-        (few_named, f"classes with fewer than {_FEW_CLIPS} clips: {_some(few_named)}"),
-        (untested, f"classes without a clip in validation: {_some(untested)}"),
-        (little, f"classes with fewer than {_FEW_VALID} clips in validation: {_some(little)}"),
+        (few_named, f"classes with fewer than {_FEW_CLIPS} clips: {some(few_named)}"),
+        (untested, f"classes without a clip in validation: {some(untested)}"),
+        (little, f"classes with fewer than {_FEW_VALID} clips in validation: {some(little)}"),
         (large >= 10 * small, f"the largest class has {large} clips for training, the smallest {small}"),
         (2 * num_short >= num_probed > 0, f"{short}: frames repeat"),
-        (doubles, f"the lists overlap, these files are named twice: {_some(sorted(doubles))}"),
-        (len(classes) < 2, "there is one class only: nothing can be learned"),
+        (idle, f"classes without a clip for training, which cannot be learned: {some(idle)}"),
+        (similar, f"classes with nearly the same name, which may be one class: {some(similar)}"),
+        (doubles, f"the lists overlap, these files are named twice: {some(sorted(doubles))}"),
+        (len(classes) - len(idle) < 2, "there is one class only: nothing can be learned"),
     ]
     return [text for holds, text in warnings if holds]
 
@@ -418,6 +483,7 @@ def relative(source: Source, path: Path) -> str:
         return str(path.absolute())
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
     rest = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
     return ", ".join(map(printable, names[:_NUM_NAMED])) + rest

@@ -21,6 +21,7 @@ from paddlevideo_fast.loader.annotations import (
     UNLISTABLE,
     VideoRecord,
     list_line,
+    one_form,
     read_frame_list,
     read_video_list,
 )
@@ -135,7 +136,7 @@ def _clips_by_class(root: Path, kind: str, prefix: str) -> dict[str, list[Clip]]
     found: dict[str, list[Clip]] = {}
     for clip in find_clips(root, kind, 2, prefix):
         if clip.path.parent != root:
-            found.setdefault(clip.path.parent.name, []).append(clip)
+            found.setdefault(one_form(clip.path.parent.name), []).append(clip)
     if not found:
         what = "videos" if kind == "video" else "folders of frames"
         raise ToolError(f"{root}: no {what} in the folders in it; check --kind")
@@ -321,7 +322,7 @@ def entry_texts(file: Path) -> tuple[list[str], dict[int, str]]:
         if next(rows, None) is None:
             break
         texts[first + 1] = "\n".join(lines[first : rows.line_num])
-    written = [number for number, text in texts.items() if text.strip(" ,\r\t")]
+    written = [number for number, text in texts.items() if text.strip(" ,;\r\t")]
     return [texts[written[0]]], texts
 
 

@@ -16,7 +16,7 @@ import paddlevideo_fast
 from paddlevideo_fast.errors import EXIT_FAILURES, PaddleVideoFastError
 from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.io.urls import bare_url, is_url, secret_in
-from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line, read_class_names
+from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line, one_form, read_class_names
 from paddlevideo_fast.loader.tables import Row, json_line
 from paddlevideo_fast.log import printable
 
@@ -156,7 +156,7 @@ def class_names(file: Path, needed: Iterable[str] = ()) -> list[str]:
         ToolError: it lacks one of the names `needed`.
     """
     names = read_class_names(file)
-    unknown = sorted(set(needed) - set(names))
+    unknown = sorted({*map(one_form, needed)} - set(names))
     if unknown:
         raise ToolError(f"{file}: lacks the class {unknown[0]!r}")
     return names

@@ -8,8 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import cv2
+import numpy as np
 import paddle
 import pytest
+from PIL import Image
 
 from paddlevideo_fast.assembly.data import data_identity, make_split
 from paddlevideo_fast.assembly.features import file_states
@@ -17,6 +19,8 @@ from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.config.spec import RunSpec
 from paddlevideo_fast.engine import Distribution
+from paddlevideo_fast.loader.annotations import read_video_list
+from paddlevideo_fast.loader.tables import list_rows
 from paddlevideo_fast.preparation import init_dataset
 from paddlevideo_fast.preparation.init_dataset import Probe, split
 
@@ -445,3 +449,207 @@ def test_a_folder_with_its_videos_is_moved(run, videos, tmp_path):
     for side in ("train", "valid", "test"):
         for line in Path(data[side]["file_path"]).read_text().splitlines():
             assert (tmp_path / "there/videos" / line.rsplit(" ", 1)[0]).is_file()
+
+
+# --- a second run
+
+
+def entries(folder: Path):
+    """Side → rows of the lists that the config names, which are all lists that are there."""
+    config = load_config(folder / "config.yaml")
+    found = {}
+    for side in ("train", "valid"):
+        file = Path(config["DATASET"][side]["file_path"])
+        found[side] = [row._replace(line=0) for row in list_rows(str(file))]
+        assert sorted(path.name for path in folder.glob(f"{side}.*")) == [file.name]
+    assert config["DATASET"]["test"]["file_path"] == config["DATASET"]["valid"]["file_path"]
+    return found
+
+
+def table(path, columns, rows):
+    path.write_text("\n".join([columns, *(",".join(map(str, row)) for row in rows)]), "utf-8")
+    return path
+
+
+def test_groups_that_come_with_a_second_list(run, videos, tmp_path, capfd):
+    rows = [(video, "ab"[number % 2], f"person {number // 4}") for number, video in enumerate(videos)]
+    assert run(table(tmp_path / "x.csv", "path,label", [row[:2] for row in rows]), "--output", "out") == 0
+    assert (tmp_path / "out/train.list").exists()
+    capfd.readouterr()
+    assert run(table(tmp_path / "y.csv", "path,label,group", rows), "--output", "out") == 0
+    told = capfd.readouterr().out
+    found = entries(tmp_path / "out")
+    assert sum(map(len, found.values())) == len(rows)
+    groups = {side: {row.group for row in of_side} for side, of_side in found.items()}
+    assert groups["train"].isdisjoint(groups["valid"])
+    assert all(groups.values())
+    assert "DATASET.train.file_path is now train.jsonl, not train.list" in told
+    assert "videos that change between training and validation: " in told
+    # a list that says nothing about groups does not take them back
+    assert run(tmp_path / "x.csv", "--output", "out") == 0
+    assert entries(tmp_path / "out") == found
+    assert f"groups as before, of {len(rows)} videos" in capfd.readouterr().out
+
+
+def test_several_labels_that_come_with_a_second_list(run, videos, tmp_path, capfd):
+    rows = [(video, "ab"[number % 2]) for number, video in enumerate(videos[:16])]
+    assert run(table(tmp_path / "x.csv", "path,label", rows), "--output", "out") == 0
+    rows[0] = (videos[0], "a;b")
+    assert run(table(tmp_path / "x.csv", "path,label", rows), "--output", "out") == 0
+    found = entries(tmp_path / "out")
+    assert any(row.labels == (0, 1) for of_side in found.values() for row in of_side)
+    assert "config.yaml needs MODEL.head.activation: sigmoid" in capfd.readouterr().out
+
+
+def games(folder):
+    return [{path.split("game_")[1][0] for path, _ in of_side} for of_side in lists(folder).values()]
+
+
+def test_what_init_was_told_holds(run, videos, tmp_path, capfd):
+    def fill(numbers):
+        for number in numbers:
+            put(videos[number], tmp_path / "set" / "ab"[number % 2] / f"game_{number % 5}_{number}.mp4")
+
+    fill(range(15))
+    assert run("set", "--output", "out", "--group", r"game_(\d)", "--valid_share", "0.4", "--seed", "3") == 0
+    before = games(tmp_path / "out")
+    fill(range(15, 30))
+    capfd.readouterr()
+    assert run("set", "--output", "out") == 0
+    assert games(tmp_path / "out") == before
+    assert not before[0] & before[1]
+    assert r"note: as before: --valid_share 0.4 --seed 3 --group 'game_(\d)'" in capfd.readouterr().out
+    (tmp_path / "out/train.list").unlink()
+    (tmp_path / "out/valid.list").unlink()
+    assert run("set", "--output", "out", "--group", "") == 0
+    told = capfd.readouterr().out
+    assert r"--group None, and game_(\d) before" in told
+    after = games(tmp_path / "out")
+    assert after[0] & after[1]
+    # groups that come later hold as well, for all videos
+    assert run("set", "--output", "out", "--group", r"game_(\d)") == 0
+    last = games(tmp_path / "out")
+    assert not last[0] & last[1]
+    assert all(last)
+    assert "videos that change between training and validation" in capfd.readouterr().out
+
+
+def test_lists_and_their_folder_hold(run, videos, tmp_path, capfd, monkeypatch):
+    for number, video in enumerate(videos[:16]):
+        put(video, tmp_path / "films" / f"{number}.mp4")
+    rows = [(f"{number}.mp4", "ab"[number % 2]) for number in range(16)]
+    table(tmp_path / "train.csv", "path,label", rows[:10])
+    table(tmp_path / "valid.csv", "path,label", rows[10:])
+    words = ["train.csv", "--output", "out", "--recipe", "tsn"]
+    assert run(*words, "--valid", "valid.csv", "--data_prefix", "films") == 0
+    before = lists(tmp_path / "out")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    capfd.readouterr()
+    assert run("../train.csv", "--output", "../out", "--recipe", "slowfast") == 0
+    assert lists(tmp_path / "out") == before
+    told = capfd.readouterr().out
+    assert "as before: --valid ../valid.csv --data_prefix ../films" in told
+    assert "--recipe slowfast has no effect: the set has its config.yaml" in told
+    (tmp_path / "valid.csv").unlink()
+    assert run("../train.csv", "--output", "../out") == 2
+    assert "--valid ../valid.csv: was given before and is gone" in capfd.readouterr().err
+    assert run("../train.csv", "--output", "../out", "--valid", "") == 0
+    assert sum(map(len, lists(tmp_path / "out").values())) == 10
+
+
+def test_videos_that_have_moved_keep_their_side(run, videos, tmp_path, capfd):
+    for number, video in enumerate(videos[:16]):
+        put(video, tmp_path / "sets/old" / "ab"[number % 2] / f"{number}.mp4")
+    assert run("sets/old", "--output", "out") == 0
+    before = lists(tmp_path / "out")
+    rows = [(path, "ab"[int(label)]) for side in before.values() for path, label in side]
+    table(tmp_path / "sets/all.csv", "path,label", [(f"old/{path}", label) for path, label in rows])
+    capfd.readouterr()
+    assert run("sets/all.csv", "--output", "out") == 0
+    after = lists(tmp_path / "out")
+    assert {side: {(f"old/{path}", label) for path, label in of} for side, of in before.items()} == {
+        side: {*map(tuple, of)} for side, of in after.items()
+    }
+    assert "DATASET.train.data_prefix is now" in capfd.readouterr().out
+    for side in ("train", "valid"):
+        section = load_config(tmp_path / "out/config.yaml")["DATASET"][side]
+        assert all((Path(section["data_prefix"]) / path).is_file() for path, _ in after[side])
+
+
+def test_a_list_of_numbers_takes_the_names_of_the_set(run, videos, tmp_path, capfd):
+    for number, video in enumerate(videos[:8]):
+        put(video, tmp_path / "set" / ("run", "walk")[number % 2] / f"{number}.mp4")
+    assert run("set", "--output", "out") == 0
+    lines = [f"{('run', 'walk')[number % 2]}/{number}.mp4 {number % 2}" for number in range(8)]
+    (tmp_path / "set/x.list").write_text("\n".join(lines))
+    table(tmp_path / "set/x.csv", "path,label", [line.rsplit(" ", 1) for line in lines])
+    before = lists(tmp_path / "out")
+    for name in ("x.list", "x.csv"):
+        assert run(f"set/{name}", "--output", "out") == 0
+        assert (tmp_path / "out/classes.txt").read_text() == "run\nwalk\n"
+        assert {side: sorted(of) for side, of in lists(tmp_path / "out").items()} == {
+            side: sorted(of) for side, of in before.items()
+        }
+    (tmp_path / "set/more.csv").write_text(f"path,label\n{videos[9]},3\n{videos[10]},0\n")
+    assert run("set/x.list", "--output", "out", "--valid", "set/more.csv") == 0
+    told = "".join(capfd.readouterr())
+    assert (tmp_path / "out/classes.txt").read_text() == "run\nwalk\n2\n3\n"
+    assert [label for _, label in lists(tmp_path / "out")["valid"]] == ["3", "0"]
+    assert "new classes, numbered from 2 on: 2, 3" in told
+    assert "classes without a clip for training, which cannot be learned: 2, 3" in told
+
+
+# --- names of classes
+
+
+def test_names_of_digits_are_names(run, videos, tmp_path, capfd):
+    names = ["3", "1", "2", "10"]
+    for number, video in enumerate(videos[:16]):
+        put(video, tmp_path / "set" / names[number % 4] / f"{number}.mp4")
+    (tmp_path / "names.txt").write_text("\n".join(names))
+    assert run("set", "--output", "out", "--classes", "names.txt") == 0
+    for path, label in [line for side in lists(tmp_path / "out").values() for line in side]:
+        assert names[int(label)] == path.split("/")[0]
+    assert (tmp_path / "out/classes.txt").read_text().split() == names
+    (tmp_path / "names.txt").write_text("run\nwalk\nswim\njump")
+    assert run("set", "--output", "other", "--classes", "names.txt") == 2
+    assert "names.txt: lacks the class '1'" in capfd.readouterr().err
+    rows = [(video, ("001", "1", "01")[number % 3]) for number, video in enumerate(videos[:12])]
+    assert run(table(tmp_path / "x.csv", "path,label", rows), "--output", "zeros") == 0
+    assert (tmp_path / "zeros/classes.txt").read_text().split() == ["001", "01", "1"]
+    labels = Counter(label for side in lists(tmp_path / "zeros").values() for _, label in side)
+    assert labels == {"0": 4, "1": 4, "2": 4}
+
+
+def test_names_that_look_alike(run, videos, tmp_path, capfd):
+    names = ["Walk", "walk", "walk ", "caf\u00e9", "cafe\u0301"]
+    for number, video in enumerate(videos[:20]):
+        put(video, tmp_path / "set" / names[number % 5] / f"{number}.mp4")
+    assert run("set", "--output", "out") == 0
+    assert (tmp_path / "out/classes.txt").read_text("utf-8").split("\n") == ["Walk", "caf\u00e9", "walk", ""]
+    out, err = capfd.readouterr()
+    assert "names that differ only in invisible ways are one class: 'caf\u00e9', 'walk'" in out
+    assert "classes with nearly the same name, which may be one class: Walk and walk" in err
+    (tmp_path / "names.txt").write_text("walk\ncafe\u0301\nWalk\n", "utf-8")
+    for label in ("caf\u00e9", "cafe\u0301"):
+        rows = [(videos[0], label), (videos[1], "walk"), (videos[2], "Walk")]
+        file = table(tmp_path / "x.csv", "path,label", rows)
+        assert run(file, "--output", label, "--classes", "names.txt") == 0
+        records = read_video_list(str(file), class_names=str(tmp_path / "names.txt"))
+        assert [record.label for record in records] == [1, 0, 2]
+
+
+def test_what_is_little_to_learn_from_is_told(run, videos, tmp_path, capfd, make_clip):
+    for number, video in enumerate(videos[:6]):
+        put(video, tmp_path / "set" / "a" / f"{number}.mp4")
+    for count in (1, 2):
+        make_clip(tmp_path / f"set/a/frames_{count}.mp4", count, size=(32, 32))
+    make_clip(tmp_path / "set/a/phone.3gp", 16, size=(176, 144), codec="mpeg4")
+    pictures = [Image.fromarray(np.full((32, 32, 3), 20 * number, np.uint8)) for number in range(8)]
+    pictures[0].save(tmp_path / "set/a/moving.gif", save_all=True, append_images=pictures[1:])
+    assert run("set", "--output", "out") == 0
+    out, err = capfd.readouterr()
+    assert "10 videos" in out
+    assert "there is one class only: nothing can be learned" in err
+    assert "videos of one or two frames: set/a/frames_1.mp4 (1), set/a/frames_2.mp4 (2)" in err

@@ -8,7 +8,7 @@ from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import AnnotationError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list, row_of
-from paddlevideo_fast.loader.tables import json_line
+from paddlevideo_fast.loader.tables import json_line, list_rows
 from tests.loader.building import dataset_of
 from tests.support.numbered_clips import read_number, write_clip
 
@@ -189,3 +189,22 @@ def test_metadata_of_hugging_face(write, names, tmp_path, monkeypatch):
 def test_wrong_metadata(write, name, text, cause):
     with pytest.raises(AnnotationError, match=cause):
         read_video_list(write(name, text))
+
+
+def test_a_csv_of_a_spreadsheet_that_has_semicolons(tmp_path):
+    file = tmp_path / "x.csv"
+    file.write_text(
+        '\ufeffpath;label;start_sec;end_sec\n"a, b.mp4";walk;1.5;2\nc.mp4;"run;walk";;\n', "utf-8"
+    )
+    first, second = list_rows(str(file))
+    assert (first.path, first.labels, first.span) == ("a, b.mp4", ("walk",), Span(1.5, 2, "sec"))
+    assert (second.path, second.labels, second.span) == ("c.mp4", ("run", "walk"), None)
+    file.write_text("path;label\na.mp4;run;walk\n")
+    with pytest.raises(AnnotationError, match="x.csv:2: has 3 cells, the header 2 columns: put a text with"):
+        list(list_rows(str(file)))
+
+
+def test_a_label_with_zeros_before_it_is_a_name(tmp_path):
+    (tmp_path / "x.csv").write_text("path,label\na.mp4,001\nb.mp4,1\nc.mp4,0\nd.mp4,007;2\n")
+    labels = [row.labels for row in list_rows(str(tmp_path / "x.csv"))]
+    assert labels == [("001",), (1,), (0,), ("007", 2)]
