@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from paddlevideo_fast.assembly.data import Pipelines, data_identity, make_split
 from paddlevideo_fast.assembly.features import check_backbone, with_features
 from paddlevideo_fast.assembly.plan import RunPlan, make_metric, make_precision, plan_run
 from paddlevideo_fast.config import Config, RunSpec
+from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.engine import (
     BackgroundStore,
     CheckpointStore,
@@ -28,7 +30,7 @@ from paddlevideo_fast.engine import (
 )
 from paddlevideo_fast.engine.callbacks import Callback, ProfilingFinished, restore
 from paddlevideo_fast.engine.callbacks.evaluation import best_of
-from paddlevideo_fast.engine.checkpoint import writing
+from paddlevideo_fast.engine.checkpoint import read_mark, writing
 from paddlevideo_fast.engine.distribution import launched_rank, make_distribution
 from paddlevideo_fast.engine.output import folder_of_run, run_with
 from paddlevideo_fast.errors import (
@@ -39,7 +41,9 @@ from paddlevideo_fast.errors import (
     SettingError,
 )
 from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.loader import write_class_names
+from paddlevideo_fast.io.urls import is_url
+from paddlevideo_fast.loader import build_dataset, write_class_names
+from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger, log_file
 from paddlevideo_fast.machine import MKL_PATH, available_cores
 from paddlevideo_fast.modeling import (
@@ -221,15 +225,52 @@ def _test(
         metrics = evaluator.run(model, metric)
     if not metrics["num_samples"]:
         raise BadSampleShareError(f"none of the {metrics['num_failed']} samples of DATASET.test decodes")
+    note = _not_new(spec, weights, split.dataset, pipelines) if distribution.is_main else ""
     try:
         if distribution.is_main and metric.predictions is not None:
             explain = by_grad_cam(model, evaluator.preprocess)
             evaluated = Evaluated(metrics, metric.predictions, naming, split.dataset, explain)
-            write_test(reported_run(spec), weights, evaluated)
+            write_test(reported_run(spec), weights, evaluated, note)
     finally:  # the numbers are told even where the files cannot be written
         shown = with_certainty(metrics)
         logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in shown.items()))
+        if note:
+            logger.warning(note)
     return metrics
+
+
+def _not_new(spec: RunSpec, weights: str, tested: ClipDataset, pipelines: Pipelines) -> str:
+    """What the tested videos had to do with the weights, in words; empty where they are new to them."""
+    share = f"of the {len(tested)} tested videos"
+    trained, chose = (_num_shared(spec, name, tested, pipelines) for name in ("train", "valid"))
+    texts = [f"{trained} {share} are in DATASET.train"] if trained else []
+    file = Path(weights).with_suffix("")
+    if chose and re.search("_best$|^best_model$|_average_greedy", file.name):
+        texts.append(f"{chose} {share} chose these weights in validation")
+        store = CheckpointStore(file.parent, spec.run.model_name)
+        mark = None if is_url(weights) else read_mark(Path(f"{store.latest()}.json"))
+        if mark and file.name.endswith("_best"):
+            state = (mark["trainer"].get(key, {}) for key in ("best", "choice", "last_validation"))
+            texts[-1] += f" ({best_of(*state)})"
+    return f"{'; '.join(texts)}. Expect less on new videos; train --folds K measures that" if texts else ""
+
+
+def _num_shared(spec: RunSpec, name: SplitName, tested: ClipDataset, pipelines: Pipelines) -> int:
+    """How many of the tested videos DATASET.`name` has, too; 0 where its list cannot be read."""
+    if not spec.holds(f"DATASET.{name}") or is_url(spec.splits[name].dataset["file_path"]):
+        return 0
+    try:
+        other = build_dataset(
+            spec.splits[name].dataset,
+            pipelines[name],
+            training=name == "train",
+            seed=spec.run.seed,
+            class_names=spec.data.class_names,
+        )
+    except PaddleVideoFastError:
+        return 0
+    there = {os.path.normpath(record.path) for record in other.records}
+    return sum(os.path.normpath(record.path) in there for record in tested.records)
 
 
 def _open_output(
@@ -307,7 +348,12 @@ def _tell_end(spec: RunSpec, store: CheckpointStore, trainer: Trainer) -> None:
     if not weights:
         return
     kind, found = "best" if weights == best else "last", store.address(weights)
-    logger.info("%s weights: %s (%s)", kind, found, best_of(trainer.state))
+    logger.info(
+        "%s weights: %s (%s)",
+        kind,
+        found,
+        best_of(trainer.state.best, trainer.state.choice, trainer.state.last_validation),
+    )
     if not classes_of(spec.model):
         logger.info("next: fine-tune a classifier with -o MODEL.backbone.pretrained=%s", shlex.quote(found))
         return

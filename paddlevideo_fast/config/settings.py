@@ -298,12 +298,15 @@ class SelectionSettings:
         patience: stop training after this many validations in a row without an improvement; null for never.
         min_delta: an improvement for `patience` must be larger than this. The best weights are saved after
             any improvement.
+        mean_of: how many validations in a row are compared by their mean, so that one lucky epoch does not
+            decide. 1: each alone, as PaddleVideo does; null: a quarter of the run's validations, at most 5.
     """
 
     metric: str | None = None
     mode: Literal["max", "min"] | None = None
     patience: PositiveInt | None = None
     min_delta: NonNegative = 0.0
+    mean_of: PositiveInt | None = None
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ class TrainerState:
         step_in_epoch: optimizer steps done in that epoch.
         step: optimizer steps done in all.
         best: value of the best validation so far, and its epoch (from 1).
+        choice: how it was chosen: "validations" compared, "mean_of" so many in a row, and its "mean".
         epoch_averages: means of the epoch under way, by name ("loss", "top1", "top5"; "hit1" in place
             of these where a video has any number of classes).
         num_replaced: frames of the epoch under way that did not decode and were replaced by others.
@@ -51,6 +52,7 @@ class TrainerState:
     step_in_epoch: int = 0
     step: int = 0
     best: dict[str, float] = field(default_factory=dict)
+    choice: dict[str, float] = field(default_factory=dict)
     epoch_averages: dict[str, Average] = field(default_factory=dict)
     num_replaced: int = 0
     num_skipped: int = 0

@@ -176,7 +176,7 @@ def _require_finite(evaluated: Evaluated, weights: str) -> None:
         )
 
 
-def write_test(run: ReportedRun, weights: str, evaluated: Evaluated) -> None:
+def write_test(run: ReportedRun, weights: str, evaluated: Evaluated, note: str = "") -> None:
     """Writes the tables, pictures and report of a test to `<run.folder>/test/`; moves an earlier test aside.
 
     A picture or page that fails is a warning; the tables are the result.
@@ -185,6 +185,7 @@ def write_test(run: ReportedRun, weights: str, evaluated: Evaluated) -> None:
         run: whose weights were tested.
         weights: the tested weight file.
         evaluated: the result.
+        note: a sentence beside the result; "": none.
 
     Raises:
         NonFiniteScoreError: some scores are NaN or infinite.
@@ -198,6 +199,8 @@ def write_test(run: ReportedRun, weights: str, evaluated: Evaluated) -> None:
     write_tables(folder, predictions, naming)
     save_json({"weights": weights, **metrics}, folder / "metrics.json")
     facts = {"weights": weights, "data": str(evaluated.dataset.file_path)}
+    if note:
+        facts["note"] = note
     png = _confusion_of(evaluated)
     if png:
         with only_shown("confusion.png"), atomic_write(folder / "confusion.png") as partial:
@@ -332,7 +335,7 @@ class Reporting(Callback):
         facts = {
             "epochs": str(state.epoch),
             "steps": str(state.step),
-            "best": best_of(state),
+            "best": best_of(state.best, state.choice, state.last_validation),
             "training data": str(self.trained.file_path),
         }
         page = Page(title, facts, config=self.run.config)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import paddle
@@ -11,7 +12,7 @@ from small_runs import assert_same
 from paddlevideo_fast.config.settings import SelectionSettings
 from paddlevideo_fast.engine import CheckpointStore, TrainingInterrupted, load_checkpoint
 from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, Evaluation, restore
-from paddlevideo_fast.engine.callbacks.evaluation import Selection
+from paddlevideo_fast.engine.callbacks.evaluation import Selection, best_of
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.metrics import CenterCropMetric, MeanAveragePrecision, MultiCropMetric
 from paddlevideo_fast.modeling.weights import read_weights
@@ -24,15 +25,16 @@ LOSS = [2.0, 1.5, 1.6, 1.5, 1.495, math.nan, 1.0, 0.9, 0.8, 0.7]
 class Script:
     """In place of an evaluator: the answer depends on the epoch that the trainer has finished."""
 
-    def __init__(self):
+    def __init__(self, top1=TOP1, loss=LOSS):
         self.trainer = None
         self.seen = []
+        self.top1, self.loss = top1, loss
 
     def run(self, model, metric, check_stop=None):
         epoch = self.trainer.state.epoch
         self.seen.append(epoch)
         check_stop()
-        return {"top1": TOP1[epoch - 1], "top5": 1.0, "loss": LOSS[epoch - 1], "num_samples": 8}
+        return {"top1": self.top1[epoch - 1], "top5": 1.0, "loss": self.loss[epoch - 1], "num_samples": 16}
 
 
 class Killed(BaseException):
@@ -58,9 +60,13 @@ class StopAt(Callback):
 
 @pytest.fixture
 def run(make_trainer, tmp_path):
-    """`run(folder, settings, stop, resume)`: a trainer at its end, or where it was stopped."""
+    """`run(folder, settings, stop, resume)`: a trainer at its end, or where it was stopped.
 
-    def start(folder, settings, stop=None, resume=False, epochs=10, interval=1):
+    Unless `mean_of` says more, each validation decides alone.
+    """
+
+    def start(folder, settings, stop=None, resume=False, epochs=10, interval=1, mean_of=1):
+        settings = replace(settings, mean_of=mean_of)
         store = CheckpointStore(tmp_path / folder, "m")
         store.prepare()
         evaluator = Script()
@@ -113,13 +119,14 @@ def test_value_direction_and_patience_decide(run, settings, interval, last, best
     assert (trainer.state.epoch, trainer.state.best) == (last, best)
 
 
+@pytest.mark.parametrize("mean_of", [1, None])
 @pytest.mark.parametrize(
     "stop", [{"step": 7}, {"step": 31}, {"epoch": 2}, {"epoch": 4}, {"epoch": 5}, {"kill": 14}, {"kill": 33}]
 )
-def test_a_stopped_and_resumed_run_ends_with_the_same_epoch_and_bits(run, stop):
-    whole, whole_store = run("whole", PATIENT)
-    run("parts", PATIENT, StopAt(**stop))
-    resumed, store = run("parts", PATIENT, resume=True)
+def test_a_stopped_and_resumed_run_ends_with_the_same_epoch_and_bits(run, stop, mean_of):
+    whole, whole_store = run("whole", PATIENT, mean_of=mean_of)
+    run("parts", PATIENT, StopAt(**stop), mean_of=mean_of)
+    resumed, store = run("parts", PATIENT, resume=True, mean_of=mean_of)
     assert resumed.stop_reason == whole.stop_reason
     left, right = (load_checkpoint(each.latest()) for each in (whole_store, store))
     for part in ("trainer", "callbacks"):
@@ -145,6 +152,52 @@ def test_a_run_that_goes_on_by_another_value_begins_its_best_anew(run, caplog):
     trainer, _ = run("run", SelectionSettings("loss"), resume=True, epochs=5)
     assert trainer.state.best == {"loss": 1.495, "epoch": 5}
     assert "epoch 2 was the best by another value; loss decides now" in caplog.text
+
+
+LUCKY = [0.3, 0.5, 0.6, 0.65, 0.7, 0.7, 0.7, 0.75, 0.7, 0.9375, *[0.75] * 13]
+
+
+@pytest.mark.parametrize("lucky", [1, 2, 10, 22, 23])
+def test_one_lucky_epoch_does_not_decide(make_trainer, lucky):
+    """At the end of a plateau the mean of five decides; a mean of fewer, as of the first epochs, never."""
+    top1 = [0.75] * 23
+    top1[lucky - 1] = 0.9375
+    top1[lucky % 23] = 0.5625  # what one epoch wins by luck the next one loses
+    top1[14] = 0.8
+    evaluator = Script(top1, [1.0] * 23)
+    trainer = make_trainer([Evaluation(evaluator, None)], epochs=23)
+    evaluator.trainer = trainer
+    trainer.fit()
+    means = [np.mean(top1[max(0, end - 5) : end]) for end in range(1, 24)]
+    best = int(trainer.state.best["epoch"])
+    assert best >= 5
+    assert means[best - 1] == pytest.approx(max(means[4:]))
+    assert trainer.state.choice == {"validations": 23, "mean_of": 5, "mean": pytest.approx(means[best - 1])}
+    assert trainer.state.best["top1"] == top1[best - 1]
+
+
+def test_the_best_is_shown_beside_the_last_and_how_it_was_chosen(make_trainer):
+    evaluator = Script(LUCKY, [1.0 - 0.01 * epoch for epoch in range(23)])
+    trainer = make_trainer([Evaluation(evaluator, None)], epochs=23)
+    evaluator.trainer = trainer
+    trainer.fit()
+    state = trainer.state
+    assert best_of(state.best, state.choice, state.last_validation) == (
+        "top1 0.75, epoch 14, chosen from 23 validations by the mean of 5 in a row, 0.7875; "
+        "last: top1 0.75, epoch 23, 95 % interval 0.505 to 0.898 of 16 samples"
+    )
+    assert best_of({}, {}, {}) == "not validated"
+
+
+@pytest.mark.parametrize(("epochs", "interval", "mean_of"), [(3, 1, 1), (8, 1, 2), (60, 1, 5), (23, 7, 1)])
+def test_how_many_validations_are_compared_by_their_mean(make_trainer, epochs, interval, mean_of):
+    evaluator = Script([0.5] * 60, [1.0 - 0.01 * epoch for epoch in range(60)])
+    trainer = make_trainer([Evaluation(evaluator, None, interval)], epochs=epochs, max_iters=1)
+    evaluator.trainer = trainer
+    trainer.fit()
+    count = -(-epochs // interval)
+    assert trainer.state.choice == {"validations": count, "mean_of": mean_of, "mean": 0.5}
+    assert trainer.state.best == {"top1": 0.5, "epoch": epochs}  # of equal means the lower loss
 
 
 def test_without_a_top_value_the_first_value_decides():

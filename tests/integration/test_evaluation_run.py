@@ -127,10 +127,38 @@ def test_the_end_of_a_training_names_its_results_and_the_next_command(trained):
     *_, report, best, test, export, predict = (out / "train.log").read_text(encoding="utf-8").splitlines()
     assert report.endswith(f"report: {out / 'report.html'}")
     assert f"best weights: {out / 'tiny_best.pdparams'} (top1 0." in best
-    assert re.search(r"epoch \d; 95 % interval 0\.\d+ to \S+ of 8 samples\)$", best)
+    chosen = r"epoch \d, chosen from 2 validations; last: top1 \S+, epoch 2, "
+    assert re.search(chosen + r"95 % interval 0\.\d+ to \S+ of 8 samples\)$", best)
     assert test.endswith(f"test:    paddlevideo-fast test {out}")
     assert export.endswith(f"export:  paddlevideo-fast export {out}")
     assert predict.endswith(f"predict: paddlevideo-fast predict {out} -i new_video.mp4")
+
+
+def test_a_test_says_which_videos_the_weights_know(trained, motion_data, tmp_path, capfd):
+    out, config = trained
+    told = (out / "test/report.html").read_text(encoding="utf-8")
+    chose = "8 of the 8 tested videos chose these weights in validation (top1 0."
+    assert chose in told
+    options = ("report=false", f"output_dir={tmp_path / 'out'}")
+
+    def said(weights, file):
+        tested = f"DATASET.test.file_path={file}"
+        assert run(config, *options, tested, test=weights) == 0
+        return "".join(capfd.readouterr())
+
+    best, last = out / "tiny_best.pdparams", out / "tiny_epoch_00002.pdparams"
+    text = said(best, motion_data / "valid.list")
+    assert chose in text
+    assert "chosen from 2 validations; last: top1 0." in text
+    assert "Expect less on new videos" in text
+    assert "tested videos" not in said(last, motion_data / "valid.list")
+    mixed = tmp_path / "mixed.list"
+    lines = [(motion_data / name).read_text().splitlines() for name in ("train.list", "valid.list")]
+    mixed.write_text("\n".join([*lines[0][:3], *lines[1][:2]]))
+    assert "3 of the 5 tested videos are in DATASET.train; 2 of the 5 tested videos chose" in said(
+        best, mixed
+    )
+    assert "3 of the 5 tested videos are in DATASET.train. Expect" in said(last, mixed)
 
 
 def test_resume_of_a_finished_run_leaves_its_report(trained, motion_data, tmp_path):

@@ -4,7 +4,7 @@ import contextlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import paddle
 
@@ -13,7 +13,6 @@ from paddlevideo_fast.engine.evaluator import Evaluator
 from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.precise_bn import Statistics, population_statistics, put_statistics
 from paddlevideo_fast.engine.protocols import VideoModel
-from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
@@ -24,16 +23,32 @@ from paddlevideo_fast.registry import did_you_mean
 
 logger = get_logger(__name__)
 
+_MAX_TOGETHER = 5
 _LOSS = "loss"
 _COUNT = "num_"
 
 
-def best_of(state: TrainerState) -> str:
-    """The best validation of a run in words; "not validated" where there is none."""
-    value = ", ".join(f"{name} {value:.5g}" for name, value in state.best.items())
-    count = state.last_validation.get("num_samples", 0)
-    text = certainty({**state.best, "num_samples": count})
-    return (f"{value}; {text} of {count} samples" if text else value) or "not validated"
+def best_of(best: Mapping[str, float], choice: Mapping[str, float], last: Mapping[str, float]) -> str:
+    """The best validation of a run and the last one in words; "not validated" where there is none.
+
+    Args:
+        best: see `TrainerState.best`.
+        choice: see `TrainerState.choice`.
+        last: see `TrainerState.last_validation`.
+    """
+    name = next(iter(best), "")
+    if not name:
+        return "not validated"
+    text = f"{name} {best[name]:.5g}, epoch {best['epoch']}"
+    if choice:
+        text += f", chosen from {choice['validations']} validations"
+    if choice.get("mean_of", 1) > 1:
+        text += f" by the mean of {choice['mean_of']} in a row, {choice['mean']:.5g}"
+    if name not in last:
+        return text
+    text += f"; last: {name} {last[name]:.5g}, epoch {last['epoch']}"
+    interval = certainty(last)
+    return f"{text}, {interval} of {last['num_samples']} samples" if interval else text
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,22 @@ class Selection:
         return value > than + by if mode == "max" else value < than - by
 
 
+class Score(NamedTuple):
+    """What decides about a validation.
+
+    Attributes:
+        epoch: of the validation.
+        num_values: validations in a row, this one the last.
+        mean: of their values.
+        loss: of this one.
+    """
+
+    epoch: int = 0
+    num_values: int = 0
+    mean: float = 0.0
+    loss: float = 0.0
+
+
 @dataclass(eq=False)
 class Evaluation(Callback):
     """Validates after every `interval`-th epoch and after the last, and remembers the best.
@@ -112,8 +143,9 @@ class Evaluation(Callback):
     selection: Selection = field(default_factory=Selection)
 
     def __post_init__(self) -> None:
-        self._best_loss: float | None = None  # of TrainerState.best, for ties
-        self._reference: dict[str, float] = {}  # the newest improvement, as TrainerState.best
+        self._name = ""  # of the value that decides
+        self._values: list[tuple[int, float]] = []  # epochs and values of all validations that count
+        self._best = self._reference = Score()  # the best one, and the newest improvement
         self._waiting: list[int] = []  # epochs of the validations since
 
     def fit_begin(self, trainer: Trainer) -> None:
@@ -134,57 +166,86 @@ class Evaluation(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "reference": dict(self._reference),
+            "name": self._name,
+            "values": [list(each) for each in self._values],
+            "best": self._best._asdict(),
+            "reference": self._reference._asdict(),
             "waiting": list(self._waiting),
-            "best_loss": self._best_loss,
         }
 
     def set_state_dict(self, state: dict[str, Any]) -> None:
-        self._reference, self._waiting = dict(state["reference"]), list(state["waiting"])
-        self._best_loss = state.get("best_loss")
+        self._name, self._waiting = state["name"], list(state["waiting"])
+        self._values = [(epoch, value) for epoch, value in state["values"]]
+        self._best, self._reference = Score(**state["best"]), Score(**state["reference"])
 
     def _compare(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
-        found = self.selection.value_of(metrics)
+        found, epoch = self.selection.value_of(metrics), trainer.state.epoch
         if not math.isfinite(metrics.get("loss", 0.0)):
             found = None
             logger.warning(
                 "the validation loss is %s: these weights are no candidate for the best", metrics["loss"]
             )
-        if found is not None:
-            self._save_if_best(trainer, *found, metrics.get("loss", math.inf))
-        epoch, reference = trainer.state.epoch, self._reference
-        if found is not None and self._is_better(*found, reference, self.selection.settings.min_delta):
-            self._reference, self._waiting = {found[0]: found[1], "epoch": epoch}, []
-        elif epoch not in (*self._waiting, reference.get("epoch")):  # a run that was interrupted repeats one
+        if found is not None and not math.isnan(found[1]):
+            score = self._score(trainer, *found, metrics.get("loss", math.inf))
+            if self._is_better(trainer, score, self._best, with_loss=True):
+                self._save_best(trainer, score, found[1])
+            chosen = {"mean_of": self._best.num_values, "mean": self._best.mean}
+            trainer.state.choice = {"validations": len(self._values), **chosen}
+            if self._is_better(trainer, score, self._reference, self.selection.settings.min_delta):
+                self._reference, self._waiting = score, []
+        if epoch not in (*self._waiting, self._reference.epoch):  # a run that was interrupted repeats one
             self._waiting.append(epoch)
 
-    def _save_if_best(self, trainer: Trainer, name: str, value: float, loss: float) -> None:
-        """Saves the weights if they are the best so far; a tie goes to the lower loss."""
-        best, store = trainer.state.best, self.store
-        if best and name not in best:
-            logger.info("epoch %d was the best by another value; %s decides now", best["epoch"], name)
-        wins_tie = value == best.get(name) and self._best_loss is not None and loss < self._best_loss
-        if not (wins_tie or self._is_better(name, value, best)):
-            return
-        trainer.state.best = {name: value, "epoch": trainer.state.epoch}
-        self._best_loss = loss
-        if store is not None:
+    def _score(self, trainer: Trainer, name: str, value: float, loss: float) -> Score:
+        """What decides about a validation: the mean of its value and of those before it."""
+        epoch, best = trainer.state.epoch, trainer.state.best
+        if name != self._name:
+            if best:
+                logger.info("epoch %d was the best by another value; %s decides now", best["epoch"], name)
+            self._name, self._values, self._best, self._reference = name, [], Score(), Score()
+        self._values = [each for each in self._values if each[0] < epoch] + [(epoch, value)]
+        together = [value for _, value in self._values[-self._num_together(trainer) :]]
+        return Score(epoch, len(together), math.fsum(together) / len(together), loss)
+
+    def _num_together(self, trainer: Trainer) -> int:
+        planned = -(-trainer.num_epochs // self.interval)
+        return self.selection.settings.mean_of or max(1, min(_MAX_TOGETHER, planned // 4))
+
+    def _is_better(
+        self, trainer: Trainer, score: Score, than: Score, by: float = 0.0, with_loss: bool = False
+    ) -> bool:
+        """Whether a validation is better than another one; a mean of more validations always is.
+
+        Args:
+            trainer: of the run.
+            score: of the validation.
+            than: of the other one.
+            by: the mean must be better by more than this.
+            with_loss: of equal means that with the lower loss is better.
+        """
+        num_values = min(than.num_values, self._num_together(trainer))
+        if score.num_values != num_values:
+            return score.num_values > num_values
+        if with_loss and score.mean == than.mean:
+            return score.loss < than.loss
+        return self.selection.is_better(self._name, score.mean, than.mean, by)
+
+    def _save_best(self, trainer: Trainer, score: Score, value: float) -> None:
+        trainer.state.best = {self._name: value, "epoch": score.epoch}
+        self._best = score
+        if (store := self.store) is not None:
             weights = stored_state(trainer.model)
             trainer.distribution.gather_from(lambda: store.save_weights("best", weights))
-
-    def _is_better(self, name: str, value: float, than: Mapping[str, float], by: float = 0.0) -> bool:
-        return self.selection.is_better(name, value, than.get(name), by)
 
     def _stop_if_exhausted(self, trainer: Trainer) -> None:
         settings = self.selection.settings
         if settings.patience is None or len(self._waiting) < settings.patience or trainer.is_finished:
             return
         least = f" by more than {settings.min_delta:g}" if settings.min_delta else ""
-        since = "".join(
-            f" since epoch {self._reference['epoch']} ({name} {value:.5f})"
-            for name, value in self._reference.items()
-            if name != "epoch"
-        )
+        since, (epoch, count, mean, _) = "", self._reference
+        if count:
+            of = f"mean of {count} " if count > 1 else ""
+            since = f" since epoch {epoch} ({of}{self._name} {mean:.5f})"
         trainer.stop(
             f"training stops after epoch {trainer.state.epoch} of {trainer.num_epochs}: no validation has "
             f"improved{least}{since}, {len(self._waiting)} in a row (SELECTION.patience {settings.patience})"
