@@ -1,12 +1,13 @@
 """From a decoded picture to RGB."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
 from paddlevideo_fast.decode.orientation import turned
+from paddlevideo_fast.errors import VideoDecodeError
 
 # PyAV 17 began to convert colours on all cores; other workers need them.
 ONE_THREAD: dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
@@ -14,8 +15,54 @@ ONE_THREAD: dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0])
 # AVColorSpace (ITU-T H.273) -> libswscale's matrix. What is not tagged is taken for BT.601, as by all players
 # of small videos.
 _BT601 = 5
-_MATRICES = {1: 1, 4: 4, 7: 7, 9: 9, 10: 9}
-_LIMITED, _FULL = 1, 2
+_MATRICES = {0: 5, 1: 1, 2: 5, 3: 5, 4: 4, 5: 5, 6: 5, 7: 7, 9: 9}
+_YCGCO = 8
+_UNKNOWN = {
+    10: "BT.2020 with constant luminance",
+    11: "Y′D′zD′x",
+    12: "a matrix of their primaries",
+    13: "a matrix of their primaries with constant luminance",
+    14: "ICtCp",
+    15: "IPT-C2",
+    16: "YCgCo-Re",
+    17: "YCgCo-Ro",
+}
+LIMITED, FULL = 1, 2
+
+
+class Colours(NamedTuple):
+    """What the values of a picture mean.
+
+    Attributes:
+        matrix: of luma and chroma, in libswscale's numbers; None: the picture has none of its matrices.
+        is_full: whether they have the range 0 to 255, not 16 to 235.
+    """
+
+    matrix: int | None
+    is_full: bool
+
+
+BT601_LIMITED = Colours(_BT601, False)
+
+
+def colours_of(frame: Any, name: str) -> Colours:
+    """The colours of a picture of PyAV.
+
+    Args:
+        frame: as the decoder gives it.
+        name: of the video, for the error.
+
+    Raises:
+        VideoDecodeError: they cannot be converted.
+    """
+    form, space = frame.format, int(frame.colorspace)
+    is_full = int(frame.color_range) == FULL or form.name.startswith(("yuvj", "gray"))
+    if form.is_rgb or len(form.components) < 3:  # grey, or a palette
+        return Colours(None, is_full)
+    if space in _UNKNOWN:
+        cause = f"its colours are stored as {_UNKNOWN[space]}, which is not supported: re-encode it as BT.709"
+        raise VideoDecodeError(name, cause)
+    return Colours(None if space == _YCGCO else _MATRICES.get(space, _BT601), is_full)
 
 
 class RgbConverter:
@@ -24,33 +71,56 @@ class RgbConverter:
     PyAV before 17 ignores both tags unless told, and keeps the first matrix in its converter: so both are
     always passed, and other colours get another converter. It is not PyAV's default one, which from 19 on
     keeps threads that a forked worker does not have and waits for.
+
+    Args:
+        name: of the video, for errors.
     """
 
-    def __init__(self) -> None:
-        self._colours: tuple[Any, ...] = ()
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+        self._tags: tuple[Any, ...] = ()
         self._converter = VideoReformatter()
         self._options: dict[str, Any] = {}
+        self._is_full = False
 
     def __call__(self, frame: Any, orientation: int = 0) -> np.ndarray:
-        """The picture, uint8 [H, W, 3], in this orientation; rows may be padded."""
-        colours = (frame.format.name, int(frame.colorspace), int(frame.color_range))
-        if colours != self._colours:
-            self._colours, self._converter = colours, VideoReformatter()
-            self._options = _options(frame.format, *colours[1:])
+        """The picture, uint8 [H, W, 3], in this orientation; rows may be padded.
+
+        Raises:
+            VideoDecodeError: its colours cannot be converted.
+        """
+        tags = (frame.format.name, int(frame.colorspace), int(frame.color_range))
+        if tags != self._tags:
+            matrix, self._is_full = colours_of(frame, self._name)
+            self._tags, self._converter = tags, VideoReformatter()
+            self._options = {} if frame.format.is_rgb else _options(matrix or _BT601, self._is_full)
+        if tags[1] == _YCGCO and len(frame.format.components) >= 3:
+            return turned(self._from_ycgco(frame), orientation)
         plane = self._converter.reformat(frame, format="rgb24", **self._options, **ONE_THREAD).planes[0]
         shape, strides = (frame.height, frame.width, 3), (plane.line_size, 3, 1)
         picture: np.ndarray = np.ndarray(shape, np.uint8, plane, 0, strides)
         return turned(picture, orientation)
 
+    def _from_ycgco(self, frame: Any) -> np.ndarray:
+        """Reference: ITU-T H.273, equations 53 to 56 (matrix 8)."""
+        same = {"src_colorspace": 1, "dst_colorspace": 1, "src_color_range": FULL, "dst_color_range": FULL}
+        planes = self._converter.reformat(frame, format="yuv444p", **same, **ONE_THREAD).planes
+        height, width = frame.height, frame.width
+        luma, green, orange = (
+            np.ndarray((height, width), np.uint8, plane, 0, (plane.line_size, 1)).astype(np.int16)
+            for plane in planes
+        )
+        green, orange = green - 128, orange - 128
+        picture = np.stack([luma - green + orange, luma + green, luma - green - orange], -1)
+        if not self._is_full:
+            picture = np.rint((picture - 16) * (255 / 219))
+        return picture.clip(0, 255).astype(np.uint8)
 
-def _options(pixel_format: Any, colour_space: int, colour_range: int) -> dict[str, Any]:
-    if pixel_format.is_rgb:
-        return {}
-    matrix = _MATRICES.get(colour_space, _BT601)
-    full = colour_range == _FULL or pixel_format.name.startswith(("yuvj", "gray"))
+
+def _options(matrix: int, is_full: bool) -> dict[str, Any]:
     return {
         "src_colorspace": matrix,
         "dst_colorspace": 1 if matrix == _BT601 else _BT601,  # PyAV sets a matrix only where the two differ
-        "src_color_range": _FULL if full else _LIMITED,
-        "dst_color_range": _FULL,
+        "src_color_range": FULL if is_full else LIMITED,
+        "dst_color_range": FULL,
     }

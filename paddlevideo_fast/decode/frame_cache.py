@@ -92,7 +92,7 @@ class CachedReader(VideoReader):
         self._identity = f"{where}\0{state}\0{av.__version__}\0{av.library_versions}\0{_VERSION}"
         self._file: PyAVReader | None = None
         self._may_keep = False
-        self._to_rgb = RgbConverter()
+        self._to_rgb = RgbConverter(VideoSource(source).name)
         kept = blocks.find(self._digest("facts"))
         self._facts: dict[str, Any] | None = None if kept is None else json.loads(bytes(kept))
         self.path = opened.name

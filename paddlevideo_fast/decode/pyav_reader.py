@@ -418,7 +418,7 @@ class PyAVReader(VideoReader):
         opened = VideoSource(source)
         self.path = opened.name
         self._is_strict = on_corrupt == "raise"
-        self._to_rgb = RgbConverter()
+        self._to_rgb = RgbConverter(opened.name)
         self._sound: list[int] | None = None  # the frames that decode, where some do not
         self._pool_key: Any = None  # in the pool
         state = opened.state() if cache is not None and self._is_strict else None

@@ -63,7 +63,7 @@ class LiveWindow(VideoReader):
         self.num_frames = len(frames)
         lasts = frames[-1].time_sec - frames[0].time_sec
         self.avg_fps = (len(frames) - 1) / lasts if lasts > 0 else 0.0
-        self._to_rgb = RgbConverter()
+        self._to_rgb = RgbConverter(path)
 
     @property
     def orientation(self) -> int:

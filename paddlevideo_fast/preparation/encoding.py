@@ -20,22 +20,26 @@ import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
-from paddlevideo_fast.decode.colour import ONE_THREAD
-from paddlevideo_fast.decode.container import open_container
+from paddlevideo_fast.decode.colour import (
+    BT601_LIMITED,
+    FULL,
+    LIMITED,
+    ONE_THREAD,
+    Colours,
+    RgbConverter,
+    colours_of,
+)
 from paddlevideo_fast.decode.orientation import turned
 from paddlevideo_fast.decode.packets import Timing
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
-from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.io.files import as_path, atomic_write
 from paddlevideo_fast.preparation.frames import stored_size
 from paddlevideo_fast.preparation.spans import Part, open_part
 
-_LIMITED, _FULL = 1, 2
-BT601_LIMITED = {"color_range": _LIMITED, "colorspace": 6}
-# from RGB or grey, which are full range, to the same in PyAV's words
-_TO_BT601_LIMITED = {"src_color_range": "JPEG", "dst_color_range": "MPEG", "dst_colorspace": "ITU601"}
 _COLOUR_TAGS = ("color_range", "colorspace", "color_primaries", "color_trc")
+_UNSPECIFIED, _SMPTE170M = 2, 6
+_NO_MATRIX = (0, 3)  # RGB, and what is reserved
 _MIN_SIDE_PX = 16
 
 
@@ -58,7 +62,6 @@ class Source:
         inner: the frames [first, stop) of the span, among those that are stored.
         share: of the frames of the video that are stored.
         times: when each frame is shown; distances that differ only by the rounding of the file become equal.
-        colour: tags that tell a decoder how to read the stored pictures.
 
     Raises:
         VideoDecodeError: the video does not decode.
@@ -77,16 +80,9 @@ class Source:
         self.size = stored_size(self._reader.width, self._reader.height, short_side_px, even=True)
         if min(self.size) < _MIN_SIDE_PX:
             raise PrepareError(f"its frames of {self._reader.width}×{self._reader.height} are too small")
-        opened = VideoSource(path)
-        container, stream = open_container(opened)
-        opened.release()
         self.times = self._reader.timing.of(self.first, self.first + self.num_frames)
-        with container:
-            codec = stream.codec_context
-            form = codec.format
-            self._has_own_colours = form is None or not (form.is_rgb or form.name.startswith("gray"))
-            tags = {tag: int(getattr(codec, tag)) for tag in _COLOUR_TAGS}
-            self.colour = tags if self._has_own_colours else BT601_LIMITED
+        self._path = path
+        self._to_rgb = RgbConverter(path)
 
     def __enter__(self) -> Source:
         return self
@@ -101,33 +97,63 @@ class Source:
             VideoDecodeError: a frame does not decode.
             PrepareError: the frames of the source differ in size.
         """
-        decoded_size = None
+        decoded_size = look = None
         for frame in self._reader.pictures(self.first, self.first + self.num_frames):
             if decoded_size not in (None, (frame.width, frame.height)):
                 raise PrepareError("the frame size changes within the video")
             decoded_size = frame.width, frame.height
-            yield self._store(frame)
+            look = look or _Look.of(frame, self._path)
+            yield self._store(frame, look)
 
-    def _store(self, frame: av.VideoFrame) -> av.VideoFrame:
-        """Scales, turns and mirrors a decoded frame where it needs it."""
-        orientation = self._reader.orientation
+    def _store(self, frame: av.VideoFrame, look: _Look) -> av.VideoFrame:
+        """Scales, turns and mirrors a decoded frame where it needs it, and gives it the colours to store."""
+        orientation, is_interlaced = self._reader.orientation, frame.interlaced_frame
         width, height = self.size[::-1] if orientation % 2 else self.size
-        kind = "yuvj420p" if frame.format.name.startswith("yuvj") else "yuv420p"
-        picture = frame
-        if (frame.width, frame.height, frame.format.name) != (width, height, kind):
-            options = {**self._colour_options(kind), **ONE_THREAD}
-            picture = VideoReformatter().reformat(frame, width, height, kind, interpolation="AREA", **options)
-        if orientation or frame.interlaced_frame:  # the copy is progressive, like what is encoded
+        picture, colours = frame, colours_of(frame, self._path)
+        if colours != look.colours:
+            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(self._to_rgb(frame)), "rgb24")
+            colours = Colours(None, is_full=True)
+        if (picture.width, picture.height, picture.format.name) != (width, height, look.kind):
+            options = {
+                "src_color_range": FULL if colours.is_full else LIMITED,
+                "dst_color_range": FULL if look.colours.is_full else LIMITED,
+                "src_colorspace": colours.matrix,
+                "dst_colorspace": look.colours.matrix,
+                **ONE_THREAD,
+            }
+            reformat = VideoReformatter().reformat
+            picture = reformat(picture, width, height, look.kind, interpolation="AREA", **options)
+        if orientation or is_interlaced:  # the copy is progressive, like what is encoded
             picture = _turn(picture, orientation)
-        picture.colorspace, picture.color_range = self.colour["colorspace"], self.colour["color_range"]
+        for tag, value in look.tags.items():
+            setattr(picture, tag, value)
         return picture
 
-    def _colour_options(self, kind: str) -> dict[str, Any]:
-        """Options of the scaler that keep matrix and range, where 4:2:0 can have them."""
-        if not self._has_own_colours:
-            return _TO_BT601_LIMITED
-        full = kind == "yuvj420p" or self.colour["color_range"] == _FULL
-        return dict.fromkeys(("src_color_range", "dst_color_range"), _FULL if full else _LIMITED)
+
+class _Look(NamedTuple):
+    """The form and the colours of all pictures of a copy.
+
+    Attributes:
+        kind: libav's name of the pixel format.
+        colours: of the first picture, where 4:2:0 can have them; else BT.601 with limited range.
+        tags: that tell a decoder so.
+    """
+
+    kind: str
+    colours: Colours
+    tags: dict[str, int]
+
+    @classmethod
+    def of(cls, first: Any, path: str) -> _Look:
+        """The look of a copy, from the first picture of its source."""
+        colours = colours_of(first, path)
+        if colours.matrix is None:
+            return cls("yuv420p", BT601_LIMITED, {"color_range": LIMITED, "colorspace": _SMPTE170M})
+        kind = "yuvj420p" if first.format.name.startswith("yuvj") else "yuv420p"
+        tags = {tag: int(getattr(first, tag)) for tag in _COLOUR_TAGS}
+        if tags["colorspace"] in _NO_MATRIX:
+            tags["colorspace"] = _UNSPECIFIED
+        return cls(kind, colours, tags)
 
 
 def _turn(picture: av.VideoFrame, orientation: int) -> av.VideoFrame:
@@ -218,7 +244,8 @@ def write_h264(
 
     Args:
         target: the file to write.
-        pictures: one or more, 4:2:0 or RGB, of one even size.
+        pictures: one or more, 4:2:0 or RGB, of one even size; tags of the first hold for all,
+            if it is not RGB.
         rate: frames a second, on average.
         x264: options of the encoder.
         codec: attributes of the codec context, such as `gop_size`.
@@ -237,6 +264,9 @@ def write_h264(
         stream: Any = output.add_stream("libx264", rate=rate, options=x264)
         stream.width, stream.height = first.width, first.height
         stream.pix_fmt = "yuv420p" if first.format.is_rgb else first.format.name
+        if not first.format.is_rgb:
+            for tag in _COLOUR_TAGS:
+                setattr(stream.codec_context, tag, int(getattr(first, tag)))
         if times is not None:
             stream.codec_context.time_base = times.tick_sec
         for name, value in {"thread_count": 1, **(codec or {})}.items():
@@ -265,7 +295,7 @@ def prepare(path: str, target: Path, settings: Settings, part: Part | None = Non
     """
     with atomic_write(target) as partial, Source(path, settings.short_side_px, part) as source:
         preset = PRESETS[settings.preset]
-        codec = {"gop_size": preset.gop, "max_b_frames": preset.bframes, **source.colour}
+        codec = {"gop_size": preset.gop, "max_b_frames": preset.bframes}
         x264 = {**_X264, "crf": str(preset.crf)}
         write_h264(partial, source, source.times.rate, x264, codec, times=source.times)
         _check(partial, source.times)
