@@ -181,7 +181,7 @@ def _uploading(store: CheckpointStore) -> Iterator[None]:
 
 
 def test(cfg: Config) -> dict[str, float]:
-    """Evaluates `weights` on DATASET.test and returns the metrics; see `engine.evaluate`."""
+    """Evaluates `weights` on DATASET.test and returns the metrics; see `Evaluator.run`."""
     with cfg.placing():
         cfg.require("--test", "DATASET.test")
         spec = RunSpec.of(cfg)

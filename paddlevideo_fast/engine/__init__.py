@@ -2,7 +2,7 @@
 
 from paddlevideo_fast.engine.checkpoint import Snapshot, load_checkpoint
 from paddlevideo_fast.engine.distribution import Distribution, FleetDistribution
-from paddlevideo_fast.engine.evaluator import Evaluator, evaluate
+from paddlevideo_fast.engine.evaluator import Evaluator
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
 from paddlevideo_fast.engine.output import BackgroundStore, CheckpointStore, ReadOnlyStore
 from paddlevideo_fast.engine.precise_bn import population_statistics

@@ -161,28 +161,3 @@ class Evaluator:
     def _note(self, incidents: list[DecodeFailure]) -> None:
         if incidents and self.on_incidents is not None:
             self.on_incidents(incidents)
-
-
-def evaluate(
-    model: VideoModel,
-    loader: BatchLoader,
-    preprocess: Preprocess,
-    metric: VideoMetric,
-    on_incidents: Callable[[list[DecodeFailure]], None] | None = None,
-    max_iters: int | None = None,
-    precision: Precision | None = None,
-) -> dict[str, float]:
-    """Evaluates a model in this process; see `Evaluator.run`.
-
-    Args:
-        model: its train or eval mode is the same afterwards.
-        loader: every sample once, in order.
-        preprocess: uint8 clips [N, T, H, W, C] to the model's float32 input.
-        metric: is reset first.
-        on_incidents: called with the incidents of each batch that has any.
-        max_iters: stops after so many batches, for trials.
-        precision: as the `Trainer`'s.
-    """
-    evaluator = Evaluator(loader, preprocess, precision or Precision())
-    evaluator.on_incidents, evaluator.max_batches = on_incidents, max_iters
-    return evaluator.run(model, metric)

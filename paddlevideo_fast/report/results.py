@@ -66,7 +66,7 @@ class Evaluated:
     """A finished evaluation.
 
     Attributes:
-        metrics: see `engine.evaluate`.
+        metrics: see `Evaluator.run`.
         predictions: the scores of the evaluated videos.
         naming: names of the classes and paths of the videos.
         dataset: the data set of the videos.

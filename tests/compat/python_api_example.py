@@ -52,11 +52,11 @@ trainer = Trainer(
 )
 state = trainer.fit()
 assert state.step == 2
-from paddlevideo_fast.engine import evaluate
+from paddlevideo_fast.engine import Evaluator
 from paddlevideo_fast.metrics import CenterCropMetric
 
 dataset = build_dataset(cfg["DATASET"]["valid"], cfg["PIPELINE"]["valid"], training=False, seed=7)
 loader = build_loader(dataset, batch_size=8, num_workers=0, shuffle=False, drop_last=False, seed=7)
 preprocess = Preprocess(*dataset.pipeline.normalization)
-result = evaluate(model, loader, preprocess, CenterCropMetric(), max_iters=1)
+result = Evaluator(loader, preprocess, max_batches=1).run(model, CenterCropMetric())
 assert 0 <= result["top1"] <= result["top5"] <= 1

@@ -19,7 +19,7 @@ from paddlevideo_fast.deploy.predictor import (
     table,
 )
 from paddlevideo_fast.deploy.recipe import recipe_of
-from paddlevideo_fast.engine import evaluate
+from paddlevideo_fast.engine import Evaluator
 from paddlevideo_fast.errors import ProgramError
 from paddlevideo_fast.loader import build_dataset, build_loader
 from paddlevideo_fast.metrics import MeanAveragePrecision
@@ -40,7 +40,7 @@ def validation(trained, motion_videos):
     loader = build_loader(dataset, batch_size=5, num_workers=0, shuffle=False, drop_last=False, seed=0)
     metric = MeanAveragePrecision()
     preprocess = Preprocess(*dataset.pipeline.normalization, run.model.layout)
-    values = evaluate(run.model, loader, preprocess, metric)
+    values = Evaluator(loader, preprocess).run(run.model, metric)
     assert np.isfinite(list(values.values())).all()
     return [record.path for record in dataset.records], metric.predictions.scores
 

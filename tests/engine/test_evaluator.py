@@ -7,7 +7,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator, evaluate
+from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator
 from paddlevideo_fast.engine.callbacks import Evaluation
 from paddlevideo_fast.loader import Batch, DecodeFailure
 from paddlevideo_fast.metrics import CenterCropMetric
@@ -101,15 +101,11 @@ def test_each_rank_hears_of_all_incidents_once(make_trainer):
     assert [incident.path for incident in incidents] == ["other.mp4", "3.mp4", "5.mp4"]
 
 
-def test_evaluate_is_an_evaluator_in_one_process(make_trainer):
+def test_an_evaluation_may_end_early(make_trainer):
     trainer = make_trainer()
-    arguments = trainer.model, Loader(), trainer.preprocess, CenterCropMetric()
-    values = evaluate(*arguments, max_iters=4)
-    assert values == Evaluator(Loader(), trainer.preprocess, max_batches=4).run(
-        trainer.model, CenterCropMetric()
-    )
+    values = Evaluator(Loader(), trainer.preprocess, max_batches=4).run(trainer.model, CenterCropMetric())
     assert (values["num_samples"], values["num_failed"]) == (6, 1)
-    none = evaluate(*arguments, max_iters=0)
+    none = Evaluator(Loader(), trainer.preprocess, max_batches=0).run(trainer.model, CenterCropMetric())
     assert none == {"num_samples": 0, "num_failed": 0, "num_replaced": 0}
 
 

@@ -16,7 +16,6 @@ from paddlevideo_fast.engine import (
     Precision,
     RoundedPrecision,
     TrainingInterrupted,
-    evaluate,
     load_checkpoint,
     population_statistics,
 )
@@ -430,8 +429,8 @@ def test_evaluation_and_statistics_are_of_the_rounded_network(make_trainer):
     loader, model = trainer.make_loader(None), Net()
     precision = RoundedPrecision("O1", "bfloat16")
     plain, low = (
-        evaluate(model, loader, trainer.preprocess, CenterCropMetric(), precision=each)
-        for each in (None, precision)
+        Evaluator(loader, trainer.preprocess, each).run(model, CenterCropMetric())
+        for each in (Precision(), precision)
     )
     assert plain["loss"] != low["loss"]
     assert low["loss"] == pytest.approx(plain["loss"], rel=0.02)
@@ -439,7 +438,7 @@ def test_evaluation_and_statistics_are_of_the_rounded_network(make_trainer):
     found = population_statistics(Evaluator(loader, trainer.preprocess, precision), model)["norm"]
     reached = []
     hook = model.norm.register_forward_pre_hook(lambda _, inputs: reached.append(inputs[0].numpy()))
-    evaluate(model, loader, trainer.preprocess, CenterCropMetric(), precision=precision)
+    Evaluator(loader, trainer.preprocess, precision).run(model, CenterCropMetric())
     hook.remove()
     values = np.concatenate(reached).astype("float64")
     np.testing.assert_array_equal(values, nearest(values.astype("float32"), "bfloat16"))

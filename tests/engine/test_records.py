@@ -11,7 +11,7 @@ import pytest
 from small_runs import Changed
 
 from paddlevideo_fast.cli.plot import read_run
-from paddlevideo_fast.engine import Distribution, evaluate
+from paddlevideo_fast.engine import Distribution, Evaluator
 from paddlevideo_fast.engine.callbacks import Recorder
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.state import StepRecord, StepWindow
@@ -190,7 +190,9 @@ def test_evaluation_counts_what_does_not_decode(make_trainer):
             worse = DecodeFailure("worse.mp4", "failed", "empty")
             yield type(batch)(batch.clips[:0], batch.labels[:0], none, none, [worse])
 
-    metrics = evaluate(trainer.model, WithFailures(), trainer.preprocess, CenterCropMetric(), seen.append)
+    metrics = Evaluator(WithFailures(), trainer.preprocess, on_incidents=seen.append).run(
+        trainer.model, CenterCropMetric()
+    )
     assert (metrics["num_samples"], metrics["num_failed"], metrics["num_replaced"]) == (24, 7, 12)
     assert [(path, kind) for path, kind, *_ in seen[0]] == [
         ("bad0.mp4", "failed"),
