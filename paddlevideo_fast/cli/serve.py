@@ -50,6 +50,13 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "default": 8000,
         "help": "port; 0: a free one, which the first line names (default 8000)",
     },
+    "--allow_host": {
+        "action": "append",
+        "default": [],
+        "metavar": "NAME",
+        "help": "a name with a dot that the server is reached by, as DNS or a reverse proxy has it; may be "
+        "given more than once (addresses and this machine's name need no flag)",
+    },
     "--max_batch": {
         "type": count(1),
         "default": 8,
@@ -69,7 +76,7 @@ _LIMITS: dict[str, dict[str, Any]] = {
     "--max_queue": {
         "type": count(1),
         "default": 64,
-        "help": "requests that are worked on or wait; one more gets status 503 (default 64)",
+        "help": "requests that have arrived and are worked on or wait; one more gets status 503 (default 64)",
     },
     "--timeout_sec": {"type": _seconds, "default": 60.0, "help": "time for a request (default 60)"},
     "--max_mb": {"type": count(1), "default": 100, "help": "size of a video file in MiB (default 100)"},
@@ -126,17 +133,17 @@ def run(args: argparse.Namespace) -> None:
         with needing("serve", "a server"):
             import fastapi  # noqa: F401
             import python_multipart  # noqa: F401  # reads forms, for FastAPI
-            import uvicorn
+            from uvicorn import Server
         from paddlevideo_fast.serve.app import make_app
-        from paddlevideo_fast.serve.listening import listen
+        from paddlevideo_fast.serve.listening import listen, server_config
         from paddlevideo_fast.serve.service import Service
     listening = listen(args.host, args.port)
     service = Service(make_predictor(args), _service_options(args))
     name, port = service.description()["model_name"], listening.getsockname()[1]
     host = f"[{args.host}]" if ":" in args.host else args.host
     say(f"{name} answers at http://{host}:{port}/ ; Ctrl-C ends it")
-    config = uvicorn.Config(make_app(service), log_config=None, log_level="warning", access_log=False)
-    uvicorn.Server(config).run(sockets=[listening])
+    app = make_app(service, [args.host, *args.allow_host])
+    Server(server_config(app)).run(sockets=[listening])
 
 
 def _service_options(args: argparse.Namespace) -> Any:

@@ -1,7 +1,6 @@
 """Untrimmed footage: training clips from between the spans of a list, and evaluation by windows."""
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.sampling import AboveZero
 
 Label = Count | str | None
+_MOST_SEC = 1_000_000  # so that no number of frames overflows
 Frames = tuple[int, int]  # of a video, the first one and the one after the last
 
 
@@ -52,7 +52,7 @@ class Windowing:
         stride_sec: from the beginning of a window to the beginning of the next; None: `window_sec`.
 
     Raises:
-        PaddleVideoFastError: a length is not above 0.
+        PaddleVideoFastError: a length is not above 0, or has no end.
     """
 
     window_sec: float
@@ -61,8 +61,9 @@ class Windowing:
     def __post_init__(self) -> None:
         for name in ("window_sec", "stride_sec"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise PaddleVideoFastError(f"{name} is {value}, expected a number of seconds above 0")
+            if value is not None and not 0 < value < _MOST_SEC:
+                text = f"expected a number of seconds above 0 and below {_MOST_SEC:,}"
+                raise PaddleVideoFastError(f"{name} is {value}, {text}")
 
     def cut(self, path: str, num_frames: int, fps: float) -> list[Window]:
         """The windows of a video, in order.

@@ -3,16 +3,18 @@
 import asyncio
 import base64
 import binascii
+import contextlib
 import importlib.resources
 import json
 import math
+import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import FastAPI, Query, Request
@@ -29,6 +31,8 @@ from paddlevideo_fast.loader.untrimmed import Windowing
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.serve.errors import RequestError
 from paddlevideo_fast.serve.fetching import fetch
+from paddlevideo_fast.serve.listening import AcceptErrors
+from paddlevideo_fast.serve.own_site import OwnSite
 from paddlevideo_fast.serve.service import Job, Service
 
 logger = get_logger(__name__)
@@ -37,6 +41,7 @@ Prepared = Callable[[Job], tuple[Entry, int]]
 _GONE = 499  # nobody is there any more to see it
 _POLL_SEC = 0.5
 _MAX_JSON_MIB = 16  # it is held in memory
+_MAX_SIZE = 1 << 31  # of an axis of a clip
 _JSON_KEYS = ("video", "url", "clip")
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -79,12 +84,18 @@ _BODY = {
 }
 
 
-def make_app(service: Service) -> FastAPI:
-    """The application; it closes the service when it ends."""
+def make_app(service: Service, names: Iterable[str] = ()) -> FastAPI:
+    """The application; it closes the service when it ends.
+
+    Args:
+        service: answers.
+        names: hosts that the server is reached by, beside addresses, names without a dot and the machine's.
+    """
     handler = _Handler(service)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        asyncio.get_running_loop().set_exception_handler(AcceptErrors())
         yield
         handler.close()
         service.close()
@@ -92,6 +103,7 @@ def make_app(service: Service) -> FastAPI:
     app = FastAPI(
         title="paddlevideo_fast", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
     )
+    app.add_middleware(OwnSite, names=[*names, socket.gethostname()])
 
     text = importlib.resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
 
@@ -152,6 +164,45 @@ def _windowing(window_sec: float | None, stride_sec: float | None) -> Windowing 
         raise RequestError(400, str(error)) from error
 
 
+class _Body:
+    """The body of a request, in a file without a name. All bodies share a number of bytes.
+
+    Args:
+        space: bytes that are left for all, in one item.
+    """
+
+    def __init__(self, space: list[int]) -> None:
+        self._space, self._num_held = space, 0
+        with _no_room():
+            self.file = tempfile.TemporaryFile()  # noqa: SIM115  # until `close`
+
+    def hold(self, part: bytes) -> bytes:
+        """The part, after its size was taken from what is left for all bodies."""
+        if len(part) > self._space[0]:
+            raise RequestError(503, "other requests fill the space for videos; try again later")
+        self._space[0] -= len(part)
+        self._num_held += len(part)
+        return part
+
+    def write(self, part: bytes) -> None:
+        """Adds a part of the video."""
+        with _no_room():
+            self.file.write(self.hold(part))
+
+    def close(self) -> None:
+        """Gives the space back."""
+        self.file.close()
+        self._space[0] += self._num_held
+
+
+@contextlib.contextmanager
+def _no_room() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RequestError(503, f"the server has no room for the request ({error.strerror})") from error
+
+
 class _Handler:
     """Takes requests for predictions up to a bound, and answers each with one response."""
 
@@ -159,7 +210,8 @@ class _Handler:
         self._service = service
         self._options = service.options
         self._threads = ThreadPoolExecutor(service.options.max_queue, "requests")
-        self._in_flight = 0
+        self._space = [service.options.max_queue * service.options.max_mb << 20]
+        self._in_flight = self._num_working = 0
 
     def close(self) -> None:
         """Waits for the requests that are worked on."""
@@ -184,22 +236,23 @@ class _Handler:
             self._service.metrics.add_request(status, time.perf_counter() - began)
 
     async def _answer(self, request: Request, top_k: int, windowing: Windowing | None) -> Any:
-        if self._in_flight >= self._options.max_queue:
-            raise RequestError(503, f"{self._in_flight} requests are worked on; try again later")
+        self._require_place()
         job = Job(time.monotonic() + self._options.timeout_sec)
+        body = _Body(self._space)
         self._count(1)
-        file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115  # closed where the work ends
         try:
             left = job.deadline - time.monotonic()
-            work = await asyncio.wait_for(self._prepared(request, file, top_k, windowing), left)
+            work = await asyncio.wait_for(self._prepared(request, body, top_k, windowing), left)
+            self._require_place()
         except BaseException as error:
-            self._finish(file)
+            self._finish(body)
             if isinstance(error, asyncio.TimeoutError):
                 raise RequestError(408, "the request did not arrive in time") from error
             raise
-        # the work goes on where a client leaves, so it counts until its end
+        # the work goes on where a client leaves, so it counts until its end; a slow upload does not count
+        self._num_working += 1
         future = asyncio.get_running_loop().run_in_executor(self._threads, work, job)
-        future.add_done_callback(lambda done: self._finish(file))
+        future.add_done_callback(lambda done: self._finish(body, done))
         while not (await asyncio.wait([future], timeout=_POLL_SEC))[0]:
             if await request.is_disconnected():
                 job.is_gone.set()
@@ -207,46 +260,54 @@ class _Handler:
         entry, num_clips = future.result()
         return JSONResponse({**entry, "num_clips": num_clips})
 
+    def _require_place(self) -> None:
+        if self._num_working >= self._options.max_queue:
+            raise RequestError(503, f"{self._num_working} requests are worked on; try again later")
+
     def _count(self, change: int) -> None:
         self._in_flight += change
         self._service.metrics.set_in_flight(self._in_flight)
 
-    def _finish(self, file: BinaryIO) -> None:
-        file.close()
+    def _finish(self, body: _Body, work: "asyncio.Future[Any] | None" = None) -> None:
+        body.close()
         self._count(-1)
+        if work is not None:
+            self._num_working -= 1
+            work.exception()  # nobody else asks for it where the client has left
 
     async def _prepared(
-        self, request: Request, file: BinaryIO, top_k: int, windowing: Windowing | None
+        self, request: Request, body: _Body, top_k: int, windowing: Windowing | None
     ) -> Prepared:
-        """The work of a request, whose body has arrived; its video is in the file."""
+        """The work of a request, whose body has arrived."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
-            parts = [part async for part in self._parts(request, min(self._options.max_mb, _MAX_JSON_MIB))]
-            content = _json(b"".join(parts))
+            most = min(self._options.max_mb, _MAX_JSON_MIB)
+            content = _json(b"".join([body.hold(part) async for part in self._parts(request, most)]))
             if "clip" in content:
                 if windowing is not None:
                     raise RequestError(400, "window_sec: a clip is one window; leave it out")
                 return partial(self._service.predict_clips, _clips(content), top_k)
             if "url" in content:
-                await self._fetch(content["url"], file)
+                await self._fetch(content["url"], body)
             else:
-                file.write(_bytes(content, "video"))
+                body.write(_bytes(content, "video"))
         elif kind == "multipart/form-data":
-            await self._save_form(request, file)
+            await self._save_form(request, body)
         else:
             async for part in self._parts(request, self._options.max_mb):
-                file.write(part)
-        file.flush()
-        if not file.tell():
+                body.write(part)
+        with _no_room():
+            body.file.flush()
+        if not body.file.tell():
             raise RequestError(400, "the request holds no video")
-        return partial(self._service.predict_file, file.fileno(), windowing, top_k)
+        return partial(self._service.predict_file, body.file.fileno(), windowing, top_k)
 
-    async def _fetch(self, url: Any, file: BinaryIO) -> None:
+    async def _fetch(self, url: Any, body: _Body) -> None:
         if not self._options.allow_urls:
             raise RequestError(403, "url: this server reads no URLs; send the file")
         if not isinstance(url, str):
             raise RequestError(400, f"url: expected a text, found {shown(url)}")
-        await fetch(url, file, self._options.max_mb << 20, self._options.allow_local_urls)
+        await fetch(url, body, self._options.max_mb << 20, self._options.allow_local_urls)
 
     async def _parts(self, request: Request, max_mib: int) -> AsyncIterator[bytes]:
         """The body in parts, up to a size."""
@@ -257,13 +318,13 @@ class _Handler:
                 raise RequestError(413, f"the request is larger than the {max_mib} MiB that are allowed")
             yield part
 
-    async def _save_form(self, request: Request, file: BinaryIO) -> None:
+    async def _save_form(self, request: Request, body: _Body) -> None:
         """Copies the only file of a form."""
         parts = self._parts(request, self._options.max_mb)
 
         async def receive() -> dict[str, Any]:
             async for part in parts:
-                return {"type": "http.request", "body": part, "more_body": True}
+                return {"type": "http.request", "body": body.hold(part), "more_body": True}
             return {"type": "http.request", "body": b"", "more_body": False}
 
         try:
@@ -272,7 +333,7 @@ class _Handler:
                 if not given:
                     raise RequestError(400, "the form holds no file; send one, as curl -F file=@video.mp4")
                 while part := await given[0].read(1 << 20):
-                    file.write(part)
+                    body.write(part)
         except HTTPException as error:
             raise RequestError(400, f"the form cannot be read: {error.detail}") from error
 
@@ -297,7 +358,7 @@ def _bytes(content: Mapping[str, Any], key: str) -> bytes:
 def _clips(content: Mapping[str, Any]) -> np.ndarray:
     """The pixels of a request, uint8 [V, T, H, W, 3]."""
     data, shape = _bytes(content, "clip"), content.get("shape")
-    is_shape = isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape)
+    is_shape = isinstance(shape, list) and all(type(size) is int and 0 < size < _MAX_SIZE for size in shape)
     if not isinstance(shape, list) or not is_shape or len(shape) not in (4, 5):
         raise RequestError(400, "shape: expected [T, H, W, 3], or [views, T, H, W, 3]")
     if math.prod(shape) != len(data):

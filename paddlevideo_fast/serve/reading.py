@@ -10,7 +10,7 @@ import queue
 import resource
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
@@ -27,6 +27,8 @@ from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import keep_freed_memory
 from paddlevideo_fast.plugins import import_all, installed_imports, located
 
+_POLL_SEC = 0.5
+_STOP, _ACCEPTED = "stop", "accepted"  # what the server says to a process, and the process to the server
 _IS_FULL = "needs more memory than the server gives to a video"
 
 
@@ -128,6 +130,9 @@ def _answers(path: str, windowing: Windowing | None, settings: ReadingSettings) 
             yield UnusableError(_IS_FULL)
             return
         yield UnusableError(str(error).removeprefix(f"{path}: ").replace(path, "the video"))
+    except Exception:  # of this package or of a library, which must not cost the process
+        get_logger(__name__).exception("a video made its reader fail")
+        yield UnusableError("makes its reader fail; the server's log says why")
 
 
 def _work(connection: Connection, settings: ReadingSettings) -> None:
@@ -143,11 +148,16 @@ def _work(connection: Connection, settings: ReadingSettings) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            windowing = connection.recv()
+            while (windowing := connection.recv()) == _STOP:
+                pass  # of a request that was done
             descriptor = reduction.recv_handle(connection)
+            connection.send(_ACCEPTED)
             try:
                 for answer in _answers(f"/proc/self/fd/{descriptor}", windowing, settings):
-                    connection.send(answer)
+                    is_dropped = connection.poll()
+                    connection.send(None if is_dropped else answer)
+                    if is_dropped:
+                        break
             finally:
                 os.close(descriptor)
 
@@ -156,7 +166,7 @@ class _Process:
     """A process that reads one video at a time.
 
     Attributes:
-        is_reading: it has not answered everything; where nobody listens any more, it must be stopped.
+        is_reading: it has not answered everything.
     """
 
     is_reading = False
@@ -168,28 +178,45 @@ class _Process:
         self._process.start()
         theirs.close()
 
-    def read(self, descriptor: int, windowing: Windowing | None, deadline: float) -> Iterator[Any]:
-        """As `Readers.read`."""
+    def accept(self, descriptor: int, windowing: Windowing | None, deadline: float) -> bool:
+        """Hands a file over; whether the process has taken it, and has not ended before."""
         self.is_reading = True
         try:
             self._connection.send(windowing)
             reduction.send_handle(self._connection, descriptor, self._process.pid)
-            while True:
-                if not self._connection.poll(max(deadline - time.monotonic(), 0.0)):
-                    raise SlowError("reading the video takes too long")
-                answer = self._connection.recv()
-                if isinstance(answer, (ReadVideo, np.ndarray)):
-                    yield answer
-                    continue
-                self.is_reading = False
-                if answer is not None:
-                    raise answer
-                return
+            return bool(self._receive(deadline) == _ACCEPTED)
+        except (EOFError, OSError):
+            return False
+
+    def answers(self, deadline: float) -> Iterator[Any]:
+        """As `Readers.read`, of the file that it has taken."""
+        try:
+            while isinstance(answer := self._receive(deadline), (ReadVideo, np.ndarray)):
+                yield answer
         except (EOFError, OSError) as error:
             self._process.join(1)
             raise UnusableError(
                 f"ended the process that read it (exit code {self._process.exitcode})"
             ) from error
+        self.is_reading = False
+        if answer is not None:
+            raise answer
+
+    def drop_answers(self, deadline: float) -> bool:
+        """Lets it finish the clip that it reads; whether it is ready for another file then."""
+        try:
+            self._connection.send(_STOP)
+            while isinstance(self._receive(deadline), (ReadVideo, np.ndarray)):
+                pass
+        except (SlowError, EOFError, OSError):
+            return False
+        self.is_reading = False
+        return True
+
+    def _receive(self, deadline: float) -> Any:
+        if not self._connection.poll(max(deadline - time.monotonic(), 0.0)):
+            raise SlowError("reading the video takes too long")
+        return self._connection.recv()
 
     def stop(self) -> None:
         """Ends the process."""
@@ -199,7 +226,7 @@ class _Process:
 
 
 class Readers:
-    """Processes that read videos; one that fails is replaced.
+    """Processes that read videos; one that has ended is replaced.
 
     Args:
         settings: of all of them.
@@ -209,39 +236,69 @@ class Readers:
     def __init__(self, settings: ReadingSettings, num_readers: int) -> None:
         self._settings = settings
         self._num_readers = num_readers
-        self._idle: queue.Queue[_Process] = queue.Queue()
+        self._idle: queue.Queue[_Process | None] = queue.Queue()  # None: one that could not be started
         for _ in range(num_readers):
             self._idle.put(_Process(settings))
 
-    def read(self, descriptor: int, windowing: Windowing | None, deadline: float) -> Iterator[Any]:
+    def read(
+        self,
+        descriptor: int,
+        windowing: Windowing | None,
+        deadline: float,
+        check: Callable[[], None] = lambda: None,
+    ) -> Generator[Any, None, None]:
         """Reads a video.
 
         Args:
             descriptor: of an open file.
             windowing: how to cut it; None: it is read as a whole.
             deadline: by `time.monotonic`.
+            check: is called while it waits, and raises where nobody wants the video any more.
 
         Yields:
             A `ReadVideo`, then the views uint8 [V, T, H, W, 3] of the video or of each window.
 
         Raises:
             UnusableError: the video does not decode, is too large, or ends its process.
-            SlowError: there is no time left.
+            SlowError: there is no time left, or no process can be started.
         """
+        process = self._next_idle(deadline, check)
         try:
-            process = self._idle.get(timeout=max(deadline - time.monotonic(), 0.001))
-        except queue.Empty:
-            raise SlowError("no process was free to read the video") from None
-        try:
-            yield from process.read(descriptor, windowing, deadline)
+            if process is None or not process.accept(descriptor, windowing, deadline):
+                process = self._replacement(process)
+                if process is None or not process.accept(descriptor, windowing, deadline):
+                    raise SlowError("no process to read the video can be started")
+            yield from process.answers(deadline)
         finally:
-            if process.is_reading:
-                get_logger(__name__).info("a process that reads videos is replaced")
-                process.stop()
-                process = _Process(self._settings)
+            if process is not None and process.is_reading and not process.drop_answers(deadline):
+                process = self._replacement(process)
             self._idle.put(process)
+
+    def _next_idle(self, deadline: float, check: Callable[[], None]) -> _Process | None:
+        while True:
+            check()
+            left_sec = deadline - time.monotonic()
+            try:
+                return self._idle.get(timeout=min(max(left_sec, 0.001), _POLL_SEC))
+            except queue.Empty:
+                if left_sec <= _POLL_SEC:
+                    raise SlowError("no process was free to read the video") from None
+
+    def _replacement(self, process: _Process | None) -> _Process | None:
+        """A new process; None where none can be started now, so that the next request tries again."""
+        if process is not None:
+            process.stop()
+        logger = get_logger(__name__)
+        try:
+            process = _Process(self._settings)
+        except OSError as error:
+            logger.warning("a process that reads videos cannot be started: %s", error)
+            return None
+        logger.info("a process that reads videos is replaced")
+        return process
 
     def close(self) -> None:
         """Ends the processes, each when it is idle."""
         for _ in range(self._num_readers):
-            self._idle.get().stop()
+            if process := self._idle.get():
+                process.stop()

@@ -1,5 +1,6 @@
 """What a server does with a video, without HTTP: reading, batches, classes, within limits."""
 
+import contextlib
 import itertools
 import threading
 import time
@@ -122,11 +123,11 @@ class Service:
         Raises:
             RequestError: the video or the windows cannot be used, or there is no time left.
         """
+        read = self._readers.read(descriptor, windowing, job.deadline, job.check)
         try:
-            job.check()
-            read = self._readers.read(descriptor, windowing, job.deadline)
-            video = next(read)
-            parts = list(self._predictions(read, job))
+            with contextlib.closing(read):  # the reader is free as soon as nobody waits for more
+                video = next(read)
+                parts = list(self._predictions(read, job))
         except UnusableError as error:
             raise RequestError(422, f"the video {error}") from error
         except SlowError as error:

@@ -32,10 +32,13 @@ class Server:
         lines: what it wrote so far.
     """
 
-    def __init__(self, program: Path, *flags: Any) -> None:
+    def __init__(self, program: Path, *flags: Any, num_files: int | None = None) -> None:
         words = ["serve", program.with_suffix(""), "--port", 0, "--num_readers", 1, *flags]
+        bound = [] if num_files is None else ["sh", "-c", f'ulimit -n {num_files}; exec "$@"', "sh"]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "paddlevideo_fast", *map(str, words)], stderr=subprocess.PIPE, text=True
+            [*bound, sys.executable, "-m", "paddlevideo_fast", *map(str, words)],
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self.lines: list[str] = []
         self._has_started = threading.Event()
@@ -109,8 +112,8 @@ def serve(program: Path) -> Iterator[Callable[..., Server]]:
     """Function that starts a server with flags; servers end with the module."""
     with contextlib.ExitStack() as stack:
 
-        def start(*flags: Any) -> Server:
-            server = Server(program, *flags)
+        def start(*flags: Any, num_files: int | None = None) -> Server:
+            server = Server(program, *flags, num_files=num_files)
             stack.callback(server.process.wait)
             stack.callback(server.process.kill)
             return server

@@ -93,6 +93,9 @@ def refusals():
     yield "predict?top_k=0", b"x", "", 400, "top_k"
     yield "predict?window_sec=-1", b"x", "", 400, "window_sec"
     yield "predict?window_sec=inf", b"x", "", 400, "window_sec"
+    yield "predict?window_sec=1e308", b"x", "", 400, "window_sec"
+    yield "predict?window_sec=2&stride_sec=1e308", b"x", "", 400, "stride_sec"
+    yield "predict?top_k=" + "9" * 5000, b"x", "", 400, "top_k"
     yield "predict?stride_sec=1", b"x", "", 400, "needs window_sec"
     yield "predict", b"{", as_json, 400, "no JSON"
     yield "predict", b"[" * 100_000, as_json, 400, "no JSON"
@@ -101,7 +104,15 @@ def refusals():
     yield "predict", b'{"video": "%"}', as_json, 400, "video: expected base64"
     yield "predict", b'{"video": 3}', as_json, 400, "video: expected base64"
     yield "predict", b'{"url": "http://example.org/a.mp4"}', as_json, 403, "reads no URLs"
-    for shape in ("null", '"x"', "[1, 2]", "[1.5, 2, 2, 3]", "[-1, -2, 2, 3]", "[true, 2, 2, 3]"):
+    for shape in (
+        "null",
+        '"x"',
+        "[1, 2]",
+        "[1.5, 2, 2, 3]",
+        "[-1, -2, 2, 3]",
+        "[true, 2, 2, 3]",
+        f"[1, 2, 2, 1{'0' * 4000}]",
+    ):
         body = f'{{"clip": "{some}", "shape": {shape}}}'
         yield "predict", body.encode(), as_json, 400, "shape: expected"
     yield "predict", f'{{"clip": "{some}", "shape": [1, 2, 3, 3]}}'.encode(), as_json, 400, "12 bytes"
@@ -222,21 +233,6 @@ def half_sent(server, path="predict"):
     return connection
 
 
-def test_requests_beyond_the_bound_are_refused_and_gone_clients_make_room(server, video):
-    waiting = [half_sent(server) for _ in range(3)]
-    server.wait_for(IN_FLIGHT, 3)
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-    connection.request("POST", "/predict", video.read_bytes())
-    answer = connection.getresponse()
-    assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
-    assert "3 requests are worked on" in json.loads(answer.read())["error"]
-    assert server.ask("health")[0] == 200
-    for each in waiting:
-        each.close()
-    server.wait_for(IN_FLIGHT, 0)
-    assert server.ask("predict", video.read_bytes())[0] == 200
-
-
 def children_of(process):
     found = []
     for entry in os.listdir("/proc"):
@@ -253,13 +249,154 @@ def children_of(process):
     return found
 
 
+def sent(server, data, path="predict"):
+    """A connection that has sent a whole request."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("POST", f"/{path}", data)
+    return connection
+
+
+def test_requests_beyond_the_bound_are_refused_and_gone_clients_make_room(server, video):
+    (reader,) = children_of(server.process)
+    data = video.read_bytes()
+    os.kill(reader, signal.SIGSTOP)
+    try:
+        waiting = [sent(server, data) for _ in range(3)]
+        server.wait_for(IN_FLIGHT, 3)
+        answer = sent(server, data).getresponse()
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        assert "3 requests are worked on" in json.loads(answer.read())["error"]
+        assert server.ask("health")[0] == 200
+        waiting.pop(2).close()  # one that has no reader yet
+        waiting.pop(1).close()
+        server.wait_for(IN_FLIGHT, 1)
+    finally:
+        os.kill(reader, signal.SIGCONT)
+    assert waiting[0].getresponse().status == 200
+    assert server.ask("predict", data)[0] == 200
+    assert children_of(server.process) == [reader]
+
+
+def test_slow_uploads_hold_no_place(server, video):
+    waiting = [half_sent(server) for _ in range(9)]
+    server.wait_for(IN_FLIGHT, 9)
+    assert server.ask("predict", video.read_bytes())[0] == 200
+    for each in waiting:
+        each.close()
+    server.wait_for(IN_FLIGHT, 0)
+
+
+def test_uploads_together_have_a_bound(server):
+    body = bytes(2 << 20)
+    head = f"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    waiting = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]
+    for each in waiting:
+        each.sendall(head + body[:-1])
+    deadline = time.monotonic() + 30
+    while (answer := server.ask("predict", bytes(9)))[0] != 503:  # all but three bytes have arrived then
+        assert time.monotonic() < deadline
+    assert "other requests fill the space" in answer[1]["error"]
+    for each in waiting:
+        each.close()
+    server.wait_for(IN_FLIGHT, 0)
+    assert server.ask("predict", bytes(9))[0] == 422
+
+
 def test_a_killed_reader_is_replaced(server, video):
     (reader,) = children_of(server.process)
     os.kill(reader, signal.SIGKILL)
-    status, answer = server.ask("predict", video.read_bytes())
-    assert (status, "ended the process that read it" in answer["error"]) == (422, True)
     assert server.ask("predict", video.read_bytes())[0] == 200
+    (reader,) = children_of(server.process)
+    os.kill(reader, signal.SIGSTOP)
+    waiting = sent(server, video.read_bytes())
+    server.wait_for(IN_FLIGHT, 1)
+    os.kill(reader, signal.SIGKILL)
+    assert waiting.getresponse().status == 200
     assert children_of(server.process) != [reader]
+
+
+def test_a_reader_that_a_video_ends_is_replaced_and_a_gone_client_costs_none(program, video):
+    recipe = Predictor(program).recipe
+    readers = Readers(ReadingSettings(recipe.views, recipe.settings.imports, VideoLimits()), 1)
+    first = readers._idle.queue[0]
+    with video.open("rb") as file:
+        for _ in range(3):
+            read = readers.read(file.fileno(), Windowing(0.1), time.monotonic() + 60)
+            assert next(read).windows
+            read.close()
+        assert len(list(readers.read(file.fileno(), None, time.monotonic() + 60))) == 2
+        assert readers._idle.queue[0] is first
+        read = readers.read(file.fileno(), Windowing(0.1), time.monotonic() + 60)
+        assert next(read).windows
+        first._process.kill()
+        first._process.join()
+        with pytest.raises(UnusableError, match=r"ended the process that read it \(exit code -9\)"):
+            list(read)
+        assert len(list(readers.read(file.fileno(), None, time.monotonic() + 60))) == 2
+    readers.close()
+
+
+def test_a_reader_that_cannot_be_started_is_started_later(program, video, monkeypatch):
+    recipe = Predictor(program).recipe
+    readers = Readers(ReadingSettings(recipe.views, recipe.settings.imports, VideoLimits()), 1)
+
+    def fail(settings):
+        raise OSError(11, "Resource temporarily unavailable")
+
+    with video.open("rb") as file:
+        monkeypatch.setattr("paddlevideo_fast.serve.reading._Process", fail)
+        readers._idle.queue[0]._process.kill()
+        for _ in range(2):
+            with pytest.raises(SlowError, match="no process to read the video can be started"):
+                list(readers.read(file.fileno(), None, time.monotonic() + 60))
+        monkeypatch.undo()
+        assert len(list(readers.read(file.fileno(), None, time.monotonic() + 60))) == 2
+    readers.close()
+
+
+def test_an_error_of_this_package_does_not_cost_the_process(program, video):
+    recipe = Predictor(program).recipe
+    readers = Readers(ReadingSettings(recipe.views, recipe.settings.imports, VideoLimits()), 1)
+    first = readers._idle.queue[0]
+    windowing = Windowing(0.1)
+    object.__setattr__(windowing, "stride_sec", "x")
+    with video.open("rb") as file:
+        with pytest.raises(UnusableError, match="makes its reader fail"):
+            list(readers.read(file.fileno(), windowing, time.monotonic() + 60))
+        assert len(list(readers.read(file.fileno(), None, time.monotonic() + 60))) == 2
+    assert readers._idle.queue[0] is first
+    readers.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("127.0.0.1:80", None, 200),
+        ("[::1]:80", None, 200),
+        ("localhost.:80", "http://localhost.:80", 200),
+        ("gpu-box", None, 200),
+        ("videos.example.org", "https://videos.example.org", 200),
+        ("127.0.0.1:80", "https://videos.example.org", 200),
+        ("evil.example:80", None, 403),
+        ("127.0.0.1.evil.example", None, 403),
+        ("127.0.0.1:80", "http://evil.example", 403),
+        ("127.0.0.1:80", "http://127.0.0.1:81", 403),
+        ("127.0.0.1:80", "null", 403),
+        ("127.0.0.1:80", "http://[", 403),
+    ],
+)
+def test_pages_of_other_sites_are_refused(host, origin, status):
+    from starlette.applications import Starlette
+    from starlette.responses import PlainTextResponse
+    from starlette.routing import Route
+    from starlette.testclient import TestClient
+
+    from paddlevideo_fast.serve.own_site import OwnSite
+
+    app = OwnSite(Starlette(routes=[Route("/", lambda request: PlainTextResponse())]), ["videos.example.org"])
+    answer = TestClient(app).get("/", headers={"Host": host, **({"Origin": origin} if origin else {})})
+    assert answer.status_code == status
+    assert status == 200 or "error" in answer.json()
 
 
 def test_many_clients_share_batches(serve, video):
