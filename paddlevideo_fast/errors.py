@@ -4,6 +4,7 @@ The command line prints these as one message without a traceback and exits with 
 else that escapes is a bug of the toolkit and keeps its traceback.
 """
 
+import re
 import reprlib
 from collections.abc import Sequence
 from typing import Any
@@ -211,6 +212,26 @@ class NonFiniteGradientError(PaddleVideoFastError):
 
 class DistributionError(PaddleVideoFastError):
     """The processes of a job do not fit together, or one of them is lost."""
+
+
+class OutOfMemoryError(PaddleVideoFastError):
+    """The memory of the machine or of the device does not hold what a command needs.
+
+    Args:
+        error: what NumPy, Python or Paddle said, with a trace of many lines.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        lines = [line.strip() for line in str(error).splitlines() if re.search("(?i)alloc|memory", line)]
+        super().__init__(
+            f"{shortened(lines[0]) if lines else 'out of memory'}; take smaller batches with --batch_size N "
+            "(doctor CONFIG --find batch  finds the largest), smaller clips, or fewer workers"
+        )
+
+    @staticmethod
+    def is_told_by(error: Exception) -> bool:
+        """Whether an error says that memory ran out."""
+        return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
 
 
 class InstallationError(PaddleVideoFastError):

@@ -146,7 +146,7 @@ def training_setup(
     if from_features:
         split = with_features(spec, "train", split)
     model = with_static_graph(spec, model)
-    curve = scaled(spec, curve, distribution.world_size)
+    curve = scaled(spec, curve, distribution.world_size, len(split.dataset))
     taught = make_distillation(spec, plan.teacher, model, split, plan.precision)
     return TrainingSetup(plan, model, optimizer, curve, split, distribution, freezing, classes, lora, taught)
 
@@ -237,15 +237,22 @@ def _mix(section: ComponentSection, model: Any) -> Any:
     return build(MIXES, section, **({"layout": model.layout} if takes_layout else {}))
 
 
-def scaled(spec: RunSpec, curve: LearningRate, world_size: int) -> LearningRate:
-    """The learning rate for the clips of an update, by the linear rule.
+def scaled(spec: RunSpec, curve: LearningRate, world_size: int, num_samples: int) -> LearningRate:
+    """The learning rate for the clips that an update really has, by the linear rule.
+
+    An epoch of `num_samples` clips bounds an update: a batch is no larger, however large `batch_size` is.
 
     Reference: Goyal et al., "Accurate, Large Minibatch SGD", arXiv 1706.02677.
     """
     base = (spec.optimizer or {}).get("base_batch_size")
     if base is None:
         return curve
-    num_clips = spec.clips_of_update(world_size)
+    wanted = spec.clips_of_update(world_size)
+    batch = min(spec.data.batch_size * world_size, num_samples)
+    num_clips = min(wanted, num_samples // batch * batch)
+    if num_clips < wanted:
+        text = "an epoch has %d clips, so updates are of %d in place of %d, and so is the learning rate"
+        logger.warning(text, num_samples, num_clips, wanted)
     factor = num_clips / base
     if factor == 1:
         return curve

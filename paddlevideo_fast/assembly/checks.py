@@ -20,11 +20,12 @@ from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.engine.callbacks import ProfilerOptions
 from paddlevideo_fast.engine.callbacks.evaluation import Selection
 from paddlevideo_fast.loader import ClipRequest
+from paddlevideo_fast.loader.dataset import FrameDecoder, VideoDecoder
 from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import activation_of, classes_of
-from paddlevideo_fast.registry import BACKBONES, HEADS, METRICS, MIXES, did_you_mean
+from paddlevideo_fast.registry import BACKBONES, DATASETS, HEADS, METRICS, MIXES, did_you_mean
 from paddlevideo_fast.schedule import Phase
 from paddlevideo_fast.solver import LearningRate
 
@@ -170,6 +171,7 @@ def _of_sections(
         yield from _patches(spec, name, _crop_size(spec, pipelines, name))
         yield from _pathways(spec, name)
         yield from _clips_per_video(spec, name)
+        yield from _decoder(spec, name, pipelines[name].decoder)
     yield from _metric_of_other_labels(spec, names)
     yield from _without_classes(spec)
     yield from _sizes(spec, names, pipelines)
@@ -183,6 +185,15 @@ def _of_sections(
         if spec.mix and spec.data.batch_size == 1 and not spec.run.multigrid:
             text = f"has no effect on batches of one clip ({spec.where('DATASET.batch_size')}){_IS_MEANT}"
             yield Problem("MIX", text, is_error=False)
+
+
+def _decoder(spec: RunSpec, name: SplitName, decoder: Any) -> Problems:
+    """A decoder of files for a list of folders."""
+    form = spec.splits[name].dataset["format"]
+    usual = getattr(DATASETS.get(form), "usual_decoder", None)
+    if usual is FrameDecoder and isinstance(decoder, VideoDecoder) and decoder.backend != "auto":
+        text = f"opens video files, and {form} lists folders of frames; take FrameDecoder"
+        yield Problem(f"PIPELINE.{name}.decode.name=VideoDecoder", text)
 
 
 def _frames(spec: RunSpec, name: SplitName, num_frames: int) -> Problems:

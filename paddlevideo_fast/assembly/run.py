@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,10 @@ from paddlevideo_fast.assembly.data import Pipelines, data_identity, make_split
 from paddlevideo_fast.assembly.features import check_backbone, with_features
 from paddlevideo_fast.assembly.plan import RunPlan, make_metric, make_precision, plan_run
 from paddlevideo_fast.config import Config, RunSpec
+from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.settings import SplitName
+from paddlevideo_fast.config.types import leaves
+from paddlevideo_fast.config.yaml_source import dotted
 from paddlevideo_fast.engine import (
     BackgroundStore,
     CheckpointStore,
@@ -27,6 +30,7 @@ from paddlevideo_fast.engine import (
     ReadOnlyStore,
     Snapshot,
     Trainer,
+    TrainingInterrupted,
 )
 from paddlevideo_fast.engine.callbacks import Callback, ProfilingFinished, restore
 from paddlevideo_fast.engine.callbacks.evaluation import best_of
@@ -39,6 +43,7 @@ from paddlevideo_fast.errors import (
     OutputError,
     PaddleVideoFastError,
     SettingError,
+    shown,
 )
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import is_url
@@ -58,6 +63,8 @@ from paddlevideo_fast.modeling.weights import base_of
 from paddlevideo_fast.report import Evaluated, with_certainty, write_test
 
 logger = get_logger(__name__)
+
+_NUM_CHANGES = 6  # shown
 
 
 def train(cfg: Config, callbacks: Sequence[Callback] = ()) -> Trainer:
@@ -104,6 +111,10 @@ def _train(
     if spec.lora and not (checkpoint or run.weights or spec.model["backbone"].get("pretrained")):
         text = "trains beside weights that stay as they are; name these in MODEL.backbone.pretrained or by -w"
         raise SettingError("LORA", text)
+    backbone: Any = spec.model.get("backbone") or {}
+    if backbone.get("partial_bn") and not (checkpoint or run.weights or backbone.get("pretrained")):
+        text = "keeps statistics of pretrained weights, and none are loaded: set it to false, or name weights"
+        raise SettingError("MODEL.backbone.partial_bn", text)
     trained = [] if checkpoint is None else [f"{checkpoint.prefix}.pdparams"]
     names = distribution.gather_from(lambda: checked_class_names(spec, *trained))[0]
     load_pretrained = not (checkpoint or run.weights)
@@ -149,7 +160,11 @@ def _train(
                 stack.callback(used.loader.close)
         stack.enter_context(trainer.interrupt)
         stack.enter_context(contextlib.suppress(ProfilingFinished))
-        trainer.fit()
+        try:
+            trainer.fit()
+        except TrainingInterrupted as stopped:
+            stopped.folder = run.output_dir
+            raise
     if distribution.is_main:
         _tell_end(spec, store, trainer)
     return trainer
@@ -232,8 +247,8 @@ def _test(
             evaluated = Evaluated(metrics, metric.predictions, naming, split.dataset, explain)
             write_test(reported_run(spec), weights, evaluated, note)
     finally:  # the numbers are told even where the files cannot be written
-        shown = with_certainty(metrics)
-        logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in shown.items()))
+        values = with_certainty(metrics)
+        logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in values.items()))
         if note:
             logger.warning(note)
     return metrics
@@ -284,11 +299,26 @@ def _open_output(
     store.archive_earlier_run(trainer.state, checkpoint)
     # what belongs to this start alone is left out: loading the file gives the run from its beginning
     start = ("resume", "resume_epoch", "weights", "profiler_options")
+    saved, file = Config({key: value for key, value in cfg.items() if key not in start}), "config.yaml"
     with writing(store.folder):
         held.enter_context(log_file(store.folder / "train.log"))
-        Config({key: value for key, value in cfg.items() if key not in start}).save(
-            store.folder / "config.yaml"
-        )
+        if checkpoint is not None and (store.folder / file).is_file():
+            _tell_changes(load_config(store.folder / file, check=False), saved)
+        saved.save(store.folder / file)
+
+
+def _tell_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Warns about keys that differ from the config that a resumed run had so far."""
+    old, new = ({dotted(path): value for path, value in leaves(each)} for each in (before, now))
+    changed = [
+        f"{key} was {shown(old.get(key))} and is {shown(new.get(key))}"
+        for key in {**old, **new}
+        if old.get(key) != new.get(key) and key not in ("output_dir", "imports")
+    ]
+    if changed:
+        more = f" and {len(changed) - _NUM_CHANGES} more" if len(changed) > _NUM_CHANGES else ""
+        text = "this start changes keys of the run that it goes on with: %s%s"
+        logger.warning(text, ", ".join(changed[:_NUM_CHANGES]), more)
 
 
 def _describe(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | None) -> None:

@@ -23,6 +23,7 @@ from paddlevideo_fast.errors import (
     EXIT_INTERRUPTED,
     EXIT_USER_ERROR,
     MissingExtraError,
+    OutOfMemoryError,
     PaddleVideoFastError,
     WeightError,
 )
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from paddlevideo_fast.config import Config
 
 Args = TypeVar("Args")
+TYPED = "PADDLEVIDEO_FAST_TYPED"  # in the processes of `launch`, the command line that started them
 
 
 def say(text: str) -> None:
@@ -78,6 +80,10 @@ def run_command(work: Callable[[Args], int | None], args: Args, logs: bool = Fal
     except BrokenPipeError:  # as of `paddlevideo-fast predict ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end of Python
         return 128 + signal.SIGPIPE
+    except Exception as error:
+        if not OutOfMemoryError.is_told_by(error):
+            raise
+        return say_error(OutOfMemoryError(error))
 
 
 def load_for_run(

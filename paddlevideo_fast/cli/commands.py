@@ -5,6 +5,7 @@ To add one, write a module in this folder with `build_parser()` and `run(args)`,
 
 import argparse
 import importlib
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -41,7 +42,10 @@ class Command(NamedTuple):
 
     def run(self, words: Sequence[str] | None) -> int | None:
         """See `start`; errors are raised."""
-        return self.load("run")(self.make_parser().parse_args(words))
+        parser = self.make_parser()
+        args = parser.parse_args(words)
+        args.typed = shlex.join([*parser.prog.split(), *(sys.argv[1:] if words is None else words)])
+        return self.load("run")(args)
 
     def make_parser(self) -> argparse.ArgumentParser:
         """Its parser."""

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 import paddlevideo_fast
-from paddlevideo_fast.cli.command import say
+from paddlevideo_fast.cli.command import TYPED, say
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.errors import EXIT_USER_ERROR
 from paddlevideo_fast.registry import did_you_mean
@@ -64,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     0: done. 2: wrong input, after which a restart would not help. 128 + n: stopped by signal n. 1: anything
     else, also a process that was killed.
     """
+    os.environ[TYPED] = args.typed
     return start([sys.executable, "-m", "paddle.distributed.launch", *args.words], args.max_restart)
 
 

@@ -3,10 +3,12 @@
 import argparse
 import json
 import os
+import shlex
 from typing import Any
 
-from paddlevideo_fast.cli.command import add_config_arguments, find_weights, load_for_run
+from paddlevideo_fast.cli.command import TYPED, add_config_arguments, find_weights, load_for_run
 from paddlevideo_fast.command_line import CommandParser, add_options, count
+from paddlevideo_fast.config import Config
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.scaling import scaled
 from paddlevideo_fast.errors import DistributionError
@@ -136,8 +138,17 @@ def run(args: argparse.Namespace) -> int:
         else:
             assembly.cross_validate(cfg, args.folds)
     except TrainingInterrupted as exc:
+        get_logger(__name__).info("to go on:  %s", _to_go_on(args, cfg, exc.folder))
         return 128 + exc.signal_number
     return 0
+
+
+def _to_go_on(args: argparse.Namespace, cfg: Config, folder: str | None) -> str:
+    """The command that goes on with a stopped run: as it was typed, with its folder and --resume."""
+    words = [os.environ.get(TYPED) or args.typed]
+    if folder and not cfg.get("output_dir"):
+        words.append(f"--output {shlex.quote(folder if args.folds is None else os.path.dirname(folder))}")
+    return " ".join(words if cfg.get("resume") == "auto" else [*words, "--resume"])
 
 
 def overrides_of(args: argparse.Namespace) -> tuple[list[str], str]:

@@ -33,6 +33,7 @@ from paddlevideo_fast.errors import (
     BadSampleShareError,
     NonFiniteGradientError,
     NonFiniteLossError,
+    OutOfMemoryError,
     PaddleVideoFastError,
 )
 from paddlevideo_fast.loader import ClipRequest
@@ -342,7 +343,7 @@ def try_batch(cfg: Config) -> int:
         made_up = SyntheticLoader(parts.spec.data.batch_size, clip.shape, parts.model)
         time_steps(parts, made_up, 1, 1)
     except Exception as error:
-        if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+        if OutOfMemoryError.is_told_by(error):
             return _TOO_LARGE
         raise
     if paddle.get_device() == "cpu":

@@ -24,7 +24,10 @@ class TrainingInterrupted(Exception):
 
     Attributes:
         signal_number: the exit code is 128 plus this number.
+        folder: where the run has saved.
     """
+
+    folder: str | None = None
 
     def __init__(self, signal_number: int) -> None:
         self.signal_number = signal_number

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 
+import paddle
 import pytest
 
 from paddlevideo_fast.cli import EXIT_INTERRUPTED, EXIT_USER_ERROR, run_command
@@ -25,6 +26,22 @@ def test_the_code_is_what_the_work_returns(returned, code):
 def test_wrong_input_is_one_message_on_stderr(error, capsys):
     assert run_command(_raise(error), Namespace()) == EXIT_USER_ERROR == 2
     assert capsys.readouterr() == ("", f"{type(error).__name__}: {error}\n")
+
+
+def test_too_little_memory_is_one_sentence(capsys):
+    def on_cpu(args):
+        paddle.zeros([10**13]).sum()
+
+    trace = "\n".join(f"{number}   some frame of C++" for number in range(80))
+    gpu = RuntimeError(
+        f"{trace}\n\nResourceExhaustedError: \n\nOut of memory error on GPU 0. Cannot allocate 2 GB"
+    )
+    for work, words in ((on_cpu, "Fail to alloc memory of 4"), (_raise(gpu), "Out of memory error on GPU 0")):
+        assert run_command(work, Namespace()) == EXIT_USER_ERROR
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert words in err
+        assert "take smaller batches with --batch_size N" in err
 
 
 def test_ctrl_c_leaves_no_traceback(capsys):

@@ -279,6 +279,6 @@ def test_a_batch_far_from_the_recipes_is_said(name, world_size, level, text, cap
     curve = build(LEARNING_RATES, spec.optimizer["learning_rate"])
     factor = spec.clips_of_update(world_size) / spec.optimizer["base_batch_size"]
     with caplog.at_level("INFO"):
-        assert scaled(spec, curve, world_size).at(50) == factor * curve.at(50)
+        assert scaled(spec, curve, world_size, 10**6).at(50) == factor * curve.at(50)
     assert [record.levelname for record in caplog.records] == [level] * bool(level)
     assert text in caplog.text

@@ -35,6 +35,7 @@ NOT_MEASURED = {
         "python_api": "2.6",
     },
     "setting, default or limit in code or in a recipe": {
+        "README": "95",
         "augmentation": "0.1 0.2 0.5 0.65 0.75 1.0 30",
         "custom_dataset": "95",
         "data_loading": "5 8 64 95",

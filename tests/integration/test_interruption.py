@@ -1,11 +1,17 @@
 """Runs that are killed, stopped or interrupted, and go on."""
 
 import os
+import re
+import shlex
 import shutil
 import signal
+from argparse import Namespace
 
 import pytest
 
+from paddlevideo_fast.cli.command import TYPED
+from paddlevideo_fast.cli.commands import main
+from paddlevideo_fast.cli.train import _to_go_on
 from tests.support.launching import overriding
 
 
@@ -59,6 +65,46 @@ def test_a_stopped_run_goes_on_as_the_same_run(
     resumed = run_main(tiny_config, *common, "-o", "resume=auto")
     assert ("tiny_epoch_00001: epoch 2, step 0 of it" if is_killed else "tiny_step_") in resumed.stdout
     assert_same_run(whole_run, out)
+
+
+def test_the_command_to_go_on_is_whole(tiny_config, long_epochs, tmp_path, start, wait_for_step, capfd):
+    """What the stopped run prints is typed as it is; without its --epochs the run says what has changed."""
+    out = tmp_path / "out"
+    options = [*long_epochs[:-2], "--epochs", "1"]
+    process = start(tiny_config, *options)
+    wait_for_step(out, 3, process)
+    os.killpg(process.pid, signal.SIGTERM)
+    stdout, stderr = process.communicate(timeout=60)
+    typed = shlex.split(re.search(r"to go on:  paddlevideo-fast (.*)", stdout)[1])
+    assert typed == ["train", "-c", str(tiny_config), *options, "--resume"]
+    shutil.copytree(out, tmp_path / "copy")
+    assert main(typed) == 0
+    printed = "".join(capfd.readouterr())
+    assert "changes keys" not in printed
+    assert (out / "tiny_epoch_00001.json").exists()
+    assert not (out / "tiny_epoch_00002.json").exists()
+
+    assert main([*typed[:-3], "--resume", *overriding(f"output_dir={tmp_path / 'copy'}")]) == 0
+    printed = "".join(capfd.readouterr())
+    assert "this start changes keys of the run that it goes on with: " in printed
+    assert "epochs was 1 and is 2" in printed
+
+
+@pytest.mark.parametrize(
+    ("typed", "cfg", "folder", "folds", "printed"),
+    [
+        ("train SET --epochs 3", {}, "output/a b_2", None, "--output 'output/a b_2' --resume"),
+        ("train SET --resume", {"resume": "auto"}, "output/a", None, "--output output/a"),
+        ("train SET --resume CHECKPOINT", {"resume": "CHECKPOINT", "output_dir": "x"}, "x", None, "--resume"),
+        ("train SET --folds 5", {}, "output/a/fold_3", 5, "--output output/a --resume"),
+    ],
+)
+def test_the_command_to_go_on_names_the_folder(monkeypatch, typed, cfg, folder, folds, printed):
+    monkeypatch.delenv(TYPED, raising=False)
+    args = Namespace(typed=f"paddlevideo-fast {typed}", folds=folds)
+    assert _to_go_on(args, cfg, folder) == f"paddlevideo-fast {typed} {printed}"
+    monkeypatch.setenv(TYPED, "paddlevideo-fast launch train SET")
+    assert _to_go_on(args, cfg, folder) == f"paddlevideo-fast launch train SET {printed}"
 
 
 def test_a_second_signal_leaves_at_once(tiny_config, tmp_path, start, wait_for_step):

@@ -165,6 +165,23 @@ def test_steps_in_which_nothing_decodes(run, tmp_path, capfd, motion_data):
     assert "no clip of epoch 1 decodes" in printed
 
 
+@pytest.mark.parametrize(
+    ("flags", "num_clips", "wanted"),
+    [
+        (["--batch_size", "5000"], 24, 5000),
+        (["--batch_size", "16", "-o", "accumulate_steps=9"], 16, 144),  # the rest of 24 is left out
+        (["--batch_size", "12", "-o", "accumulate_steps=2"], 24, 24),
+    ],
+)
+def test_the_learning_rate_follows_the_clips_that_an_update_has(run, out, capfd, flags, num_clips, wanted):
+    rate = ["-o", "OPTIMIZER.learning_rate=0.001", "-o", "OPTIMIZER.base_batch_size=4", "-o", "epochs=1"]
+    assert run(*flags, *rate, "-o", "validate=false") == 0
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert lines[0]["lr"] == pytest.approx(0.001 * num_clips / 4)
+    told = f"updates are of {num_clips} in place of {wanted}, and so is the learning rate"
+    assert (told in "".join(capfd.readouterr())) == (num_clips != wanted)
+
+
 def test_other_ks_of_the_metric(run, out, capfd):
     assert run("-o", "epochs=1", "-o", "METRIC={name: CenterCropMetric, topk: [2, 3]}") == 0
     assert "best top2: " in capfd.readouterr().out

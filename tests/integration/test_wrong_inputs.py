@@ -49,6 +49,16 @@ class Case:
 
 # name: message, overrides
 OVERRIDES = {
+    "folders_as_videos": (
+        r"PIPELINE\.train\.decode\.name=VideoDecoder: opens video files, and FrameDataset lists folders.*\n"
+        r".*PIPELINE\.valid\.decode",
+        "DATASET.train.format=FrameDataset",
+        "DATASET.valid.format=FrameDataset",
+    ),
+    "frozen_statistics_of_random_weights": (
+        r"MODEL\.backbone\.partial_bn: keeps statistics of pretrained weights, and none are loaded",
+        "MODEL.backbone.partial_bn=true",
+    ),
     "wrong_type": (r"-o #1  MODEL\.backbone\.depth.*int", "MODEL.backbone.depth=fifty"),
     "unknown_component": (
         r"-o #1.*ResNetTSN.*did you mean 'ResNetTSM'",
