@@ -2,15 +2,14 @@
 
 from typing import Any, NamedTuple
 
-import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
 from paddlevideo_fast.decode.orientation import turned
 from paddlevideo_fast.errors import VideoDecodeError
 
-# PyAV 17 began to convert colours on all cores; other workers need them.
-ONE_THREAD: dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
+# PyAV converts colours on all cores, and other workers need them.
+ONE_THREAD: dict[str, Any] = {"threads": 1}
 
 # AVColorSpace (ITU-T H.273) -> libswscale's matrix. What is not tagged is taken for BT.601, as by all players
 # of small videos.
