@@ -2,5 +2,5 @@
 
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.load import check_config, load_config
-from paddlevideo_fast.config.sections import build, build_list, build_named
+from paddlevideo_fast.config.sections import build, build_list
 from paddlevideo_fast.config.spec import RunSpec

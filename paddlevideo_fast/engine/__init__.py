@@ -7,5 +7,4 @@ from paddlevideo_fast.engine.interrupt import TrainingInterrupted
 from paddlevideo_fast.engine.output import BackgroundStore, CheckpointStore, ReadOnlyStore
 from paddlevideo_fast.engine.precise_bn import population_statistics
 from paddlevideo_fast.engine.precision import MixedPrecision, Precision, RoundedPrecision
-from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.engine.trainer import Trainer

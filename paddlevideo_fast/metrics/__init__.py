@@ -6,19 +6,11 @@ from paddlevideo_fast.metrics.accuracy import (
     certainty,
     count_hits,
     interval,
-    rank_of_label,
     telling,
 )
-from paddlevideo_fast.metrics.average_precision import (
-    LabelResult,
-    MeanAveragePrecision,
-    average_precision,
-    label_results,
-)
+from paddlevideo_fast.metrics.average_precision import MeanAveragePrecision, average_precision, label_results
 from paddlevideo_fast.metrics.predictions import (
     DECISION,
-    ClassResult,
-    PrecisionRecall,
     Predictions,
     class_results,
     confusion_matrix,
@@ -26,4 +18,4 @@ from paddlevideo_fast.metrics.predictions import (
     mean_class_accuracy,
     precision_recall,
 )
-from paddlevideo_fast.metrics.videos import LossMetric, VideoMetric
+from paddlevideo_fast.metrics.videos import VideoMetric

@@ -1,4 +1,4 @@
 """Optimizers, the rules of their parameters, and learning-rate curves."""
 
-from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
-from paddlevideo_fast.solver.optimizer import Rule, build_optimizer
+from paddlevideo_fast.solver.learning_rate import LearningRate
+from paddlevideo_fast.solver.optimizer import build_optimizer

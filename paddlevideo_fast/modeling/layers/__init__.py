@@ -1,9 +1,7 @@
 """Building blocks shared by the networks."""
 
 from paddlevideo_fast.modeling.layers.attention import (
-    DropPath,
     EncoderBlock,
-    Mlp,
     SelfAttention,
     attend,
     drop_path_rates,
