@@ -43,6 +43,11 @@ class Cv2Reader(VideoReader):
         probe = self._open()
         probe.release()
 
+    def times_sec(self) -> np.ndarray:
+        """See `VideoReader`; OpenCV guesses them, the packet index has them."""
+        with PyAVReader(self.path) as counted:
+            return counted.times_sec()
+
     def _open(self) -> cv2.VideoCapture:
         path = VideoSource(self.path).open()
         if not is_unicode(path):  # OpenCV 4 crashes
@@ -122,6 +127,11 @@ class DecordReader(VideoReader):
         """See `VideoReader`."""
         super().close()
         self._reader = None
+
+    def times_sec(self) -> np.ndarray:
+        """See `VideoReader`."""
+        starts = self._reader.get_frame_timestamp(range(self.num_frames))[:, 0].astype(np.float64)
+        return starts - starts[0]
 
     def _decode(self, wanted: list[int]) -> Iterable[tuple[int, np.ndarray]]:
         try:

@@ -258,7 +258,7 @@ class PackedReader(VideoReader):
         times_usec = self._shard.directory.times_usec.get(self._video)
         if times_usec is not None:
             return times_usec / 1e6
-        return np.arange(self.num_frames) / self.avg_fps if self.avg_fps else super().times_sec()
+        return super().times_sec()
 
     def fetch(self, indices: Sequence[int]) -> int:
         return self._shard.fetch(self._video, list(indices))

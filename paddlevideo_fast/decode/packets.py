@@ -10,6 +10,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import av.format
 import numpy as np
 
 from paddlevideo_fast.decode import av1
@@ -115,7 +116,21 @@ class Clock(NamedTuple):
     def of(cls, stream: Any, packets: Iterable[Any]) -> Clock:
         """The clock of a stream."""
         timestamps = [None if packet.is_discard else packet.pts for packet in packets]
-        return cls(timestamps, stream.time_base, stream.average_rate or stream.guessed_rate)
+        return cls(timestamps, stream.time_base, rate_of(stream))
+
+
+def rate_of(stream: Any) -> Fraction | None:
+    """Frames a second of a stream, on average; None where nothing says.
+
+    Of a bare stream FFmpeg calls 25 the average; what the pictures say is its guess.
+    """
+    rates = (stream.average_rate, stream.guessed_rate)
+    return next(filter(None, reversed(rates) if is_bare(stream) else rates), None)
+
+
+def is_bare(stream: Any) -> bool:
+    """Whether a stream, such as .h264, has no container that says when its pictures are shown."""
+    return bool(stream.container.format.flags & av.format.Flags.no_timestamps.value)
 
 
 def timing_of(clock: Clock, num_frames: int) -> Timing:

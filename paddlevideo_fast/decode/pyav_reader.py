@@ -41,6 +41,7 @@ from paddlevideo_fast.decode.packets import (
     Timing,
     index_packets,
     nonref_test,
+    rate_of,
     timing_of,
 )
 from paddlevideo_fast.decode.parameter_sets import ParameterSetChanges
@@ -117,7 +118,7 @@ class PictureDecoder:
     def _describe(self, container: Any, stream: Any) -> None:
         self._container, self._codec = container, stream.codec_context
         self.codec = self._codec.codec.canonical_name
-        self.avg_fps = float(stream.average_rate or stream.guessed_rate or 0.0)
+        self.avg_fps = float(rate_of(stream) or 0.0)
         self.stored_size = (self._codec.width, self._codec.height)
         self.pixel_aspect = float(stream.sample_aspect_ratio or 1)
         self._is_damaged = damage_test(self._codec)

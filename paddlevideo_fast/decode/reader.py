@@ -15,7 +15,7 @@ from paddlevideo_fast.errors import VideoDecodeError
 
 OnCorrupt = Literal["raise", "nearest"]
 
-_TOLERANCE_SEC = 0.0005
+TOLERANCE_SEC = 0.0005  # of times that are compared: lists and containers round to milliseconds
 _SLACK_SEC = 0.25
 
 
@@ -101,9 +101,7 @@ class VideoReader(ABC):
     def frames_of(self, span: Span) -> tuple[int, int]:
         """The frames [first, stop) of a span.
 
-        A frame is in a span of seconds if its time t has start ≤ t < end. Times are compared with a tolerance
-        of half a millisecond, because many lists and containers round to milliseconds. A span between two
-        frames has the frame that is on display. A span may end a quarter of a second after the last frame,
+        For a span of seconds see `frames_between`. It may end a quarter of a second after the last frame,
         because annotated lengths are often those of the sound.
 
         Raises:
@@ -115,11 +113,7 @@ class VideoReader(ABC):
         else:
             times, unit, slack = self.times_sec(), "s", _SLACK_SEC
             length = self.end_sec()
-            starts, ends = span.start - _TOLERANCE_SEC, math.inf if span.end is None else span.end
-            first = int(np.searchsorted(times, starts))
-            stop = int(np.searchsorted(times, ends - _TOLERANCE_SEC))
-            if first >= stop:
-                first, stop = max(stop - 1, 0), max(stop, 1)
+            first, stop = frames_between(times, span.start, math.inf if span.end is None else span.end)
         if span.start < 0 or span.start >= length or (span.end is not None and span.end > length + slack):
             raise VideoDecodeError(
                 self.path, f"the span {span} is not inside the video, which lasts {length:.10g} {unit}"
@@ -272,6 +266,12 @@ class VideoReader(ABC):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def frames_between(times_sec: np.ndarray, start_sec: float, end_sec: float) -> tuple[int, int]:
+    """The frames [first, stop) whose time t has start ≤ t < end; where there is none, the one on display."""
+    first, stop = map(int, np.searchsorted(times_sec, np.array([start_sec, end_sec]) - TOLERANCE_SEC))
+    return (first, stop) if first < stop else (max(stop - 1, 0), max(stop, 1))
 
 
 def end_of(times_sec: np.ndarray, avg_fps: float) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import threading
 import time
@@ -16,7 +18,8 @@ import numpy as np
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.container import LIBAV_ERRORS
 from paddlevideo_fast.decode.orientation import orientation_of
-from paddlevideo_fast.decode.reader import VideoReader
+from paddlevideo_fast.decode.packets import is_bare, rate_of
+from paddlevideo_fast.decode.reader import TOLERANCE_SEC, VideoReader, end_of, frames_between
 from paddlevideo_fast.deploy.predictor import Entry, Prediction, Predictor, Unread, Windowing, entry_of
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import PIPE, is_pipe
@@ -28,9 +31,10 @@ WhenSlow = Literal["drop", "wait"]
 _STDIN = 0
 _NUM_LOOKED_AT = 8  # bytes
 _MP4_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip")
+_DEFAULT_FPS = 25
 _JUMP_SEC = 10.0  # the stream began anew where times go back, or jump by more than this
 _LONGEST_PAUSE_SEC = 30.0
-_ROUNDING_SEC = 1e-6  # of sums of times
+_WITHOUT_PTS = ("asf", "avi")  # formats that store when packets are decoded; libav guesses the rest
 
 
 class LiveFrame(NamedTuple):
@@ -55,14 +59,15 @@ class LiveWindow(VideoReader):
     Args:
         path: the source, for messages.
         frames: at least one, in order.
+        avg_fps: frames a second of the source; 0.0: as these frames have it.
     """
 
-    def __init__(self, path: str, frames: list[LiveFrame]) -> None:
+    def __init__(self, path: str, frames: list[LiveFrame], avg_fps: float) -> None:
         self.path = path
         self.shown = frames
         self.num_frames = len(frames)
         lasts = frames[-1].time_sec - frames[0].time_sec
-        self.avg_fps = (len(frames) - 1) / lasts if lasts > 0 else 0.0
+        self.avg_fps = avg_fps or ((len(frames) - 1) / lasts if lasts > 0 else 0.0)
         self._to_rgb = RgbConverter(path)
 
     @property
@@ -81,8 +86,9 @@ class LiveWindow(VideoReader):
 class LiveSource:
     """Decodes a live source in a thread of its own and keeps its newest frames.
 
-    Frames have times in seconds since the first frame. Where the source begins anew (after a reconnection, or
-    where its times jump), what was kept is dropped, and times go on by the clock.
+    Frames have times in seconds since the first frame, in a pipe as in the file that it comes from. Where the
+    source begins anew (after a reconnection, or where its times go back or, except in a pipe, jump forward),
+    what was kept is dropped, and times go on by the clock.
 
     Args:
         address: `-` for the standard input, an address such as rtsp://…, a device or a named pipe.
@@ -102,6 +108,7 @@ class LiveSource:
         num_dropped: frames that went before they were used, because of "drop" or a new beginning.
         num_corrupt: packets that did not decode.
         num_restarts: new beginnings.
+        fps: frames a second, as a pipe says them; 0.0: nothing says.
     """
 
     def __init__(
@@ -135,6 +142,7 @@ class LiveSource:
         self._first_pts_sec: float | None = None  # of what has come since the newest beginning
         self._last_arrival = 0.0
         self._orientation = 0  # that the stream named last
+        self.fps = 0.0
 
     def __enter__(self) -> LiveSource:
         """Opens the source.
@@ -153,10 +161,12 @@ class LiveSource:
 
     @property
     def end_sec(self) -> float:
-        """Time at which the newest frame ends, which is taken to last as long as the one before."""
+        """Time at which the newest frame ends, see `end_of`."""
         with self._changed:
-            last = [frame.time_sec for frame in self._frames][-2:]
-            return self.newest_sec + (last[1] - last[0] if len(last) == 2 else 1e-3)
+            return end_of(self._times(), self.fps)
+
+    def _times(self) -> np.ndarray:
+        return np.array([frame.time_sec for frame in self._frames])
 
     def wait_until(self, time_sec: float) -> bool:
         """Waits for a frame at `time_sec` or later; False: the source has ended before.
@@ -166,7 +176,7 @@ class LiveSource:
         Raises:
             VideoDecodeError: the source ended with an error.
         """
-        return self._wait_for(lambda: self.num_frames > 0 and self.newest_sec >= time_sec)
+        return self._wait_for(lambda: self.num_frames > 0 and self.newest_sec >= time_sec - TOLERANCE_SEC)
 
     def _wait_for(self, has_come: Callable[[], bool]) -> bool:
         told = False
@@ -182,25 +192,35 @@ class LiveSource:
         return True
 
     def take(self, start_sec: float, end_sec: float) -> LiveWindow | None:
-        """The frames with start ≤ time < end; None: there is none."""
+        """The frames with start ≤ time < end, or the one on display; None: they are gone."""
         with self._changed:
-            frames = [frame for frame in self._frames if start_sec <= frame.time_sec < end_sec]
+            first, stop = frames_between(self._times(), start_sec, end_sec)
+            frames = list(itertools.islice(self._frames, first, stop))
             self._used_sec = max(self._used_sec, end_sec)
-        return LiveWindow(self.name, frames) if frames else None
+        is_there = frames and frames[0].time_sec < end_sec - TOLERANCE_SEC
+        return LiveWindow(self.name, frames, self.fps) if is_there else None
 
     def go_on_at(self, time_sec: float, has_skipped: bool = False) -> None:
-        """Frees the frames before a time.
+        """Frees the frames that are no longer on display at a time.
 
         Args:
-            time_sec: frames from here on will be taken.
+            time_sec: the frame on display here and those after it will be taken.
             has_skipped: frames before that nobody has taken count as dropped.
         """
         with self._changed:
-            while self._frames and self._frames[0].time_sec < time_sec:
-                frame = self._frames.popleft()
-                self.num_dropped += has_skipped and frame.time_sec >= self._used_sec
+            if has_skipped:
+                self.num_dropped += int(
+                    ((self._used_sec <= self._times()) & (self._times() < time_sec)).sum()
+                )
+                self._used_sec = max(self._used_sec, time_sec)
+            deque(self._free_before(time_sec), maxlen=0)
             self._needed_sec = time_sec
             self._changed.notify_all()
+
+    def _free_before(self, time_sec: float) -> Iterator[LiveFrame]:
+        """Takes out the frames that another one follows until this time."""
+        while len(self._frames) > 1 and self._frames[1].time_sec <= time_sec + TOLERANCE_SEC:
+            yield self._frames.popleft()
 
     def summary(self, num_windows: int) -> str:
         """What has come so far, in one line."""
@@ -232,8 +252,8 @@ class LiveSource:
             before, cause = self.num_frames, ""
             try:
                 with container:
-                    for picture in self._pictures(container):
-                        self._put(picture)
+                    for picture, pts_sec in self._pictures(container):
+                        self._put(picture, pts_sec)
                         if self._stopped:
                             return
             except LIBAV_ERRORS as error:
@@ -241,7 +261,7 @@ class LiveSource:
             if self._ends and not cause:
                 return
             if self._ends:
-                raise VideoDecodeError(self.name, cause)
+                raise VideoDecodeError(self.name, self._why_not(cause))
             self._num_failures = 0 if self.num_frames > before else self._num_failures + 1
             container = self._reopen(cause or "the stream has ended")
 
@@ -263,34 +283,49 @@ class LiveSource:
         raise VideoDecodeError(self.name, f"{cause}, also after {self._num_failures} reconnections")
 
     def _open(self) -> Any:
-        stdin = _StandardInput() if self.address == PIPE else None
-        source: Any = stdin or self.address
+        self._stdin = _StandardInput() if self.address == PIPE else None
+        source: Any = self._stdin or self.address
         timeout = None if self._ends else (30.0, max(2 * self.stall_sec, 10.0))
         try:
             container = av.open(source, format=self._format, options=self._options, timeout=timeout)
         except LIBAV_ERRORS as error:
-            cause = _cause(error)
-            raise VideoDecodeError(self.name, stdin.why_not(cause) if stdin else cause) from error
+            raise VideoDecodeError(self.name, self._why_not(_cause(error))) from error
         if not container.streams.video:
             container.close()
             raise VideoDecodeError(self.name, "has no video")
         return container
 
-    def _pictures(self, container: Any) -> Iterator[Any]:
+    def _why_not(self, cause: str) -> str:
+        return self._stdin.why_not(cause) if self._stdin and not self.num_frames else cause
+
+    def _pictures(self, container: Any) -> Iterator[tuple[Any, float]]:
+        """Pictures as they are shown, and the stream's time of each."""
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1  # more would hold frames back
+        rate, pts_sec = float(rate_of(stream) or _DEFAULT_FPS), 0.0
+        if self._ends:
+            self.fps = rate
+            if is_bare(stream) and not stream.codec_context.framerate:
+                get_logger().warning("%s: says no frame rate; %g frames a second are taken", self.name, rate)
+        has_pts = container.format.name not in _WITHOUT_PTS
         for packet in container.demux(stream):
             try:
-                yield from packet.decode()
+                for picture in packet.decode():
+                    ticks = picture.pts if has_pts else picture.dts
+                    if ticks is not None:
+                        pts_sec = float(ticks * picture.time_base)
+                    else:
+                        pts_sec = pts_sec + 1 / rate if self._ends else time.monotonic()
+                    yield picture, pts_sec
             except av.error.InvalidDataError:
                 self.num_corrupt += 1
 
-    def _put(self, picture: Any) -> None:
+    def _put(self, picture: Any, pts_sec: float) -> None:
         now = time.monotonic()
         orientation = orientation_of(picture, self.name) if picture.key_frame else None
         self._orientation = self._orientation if orientation is None else orientation
         with self._changed:
-            time_sec = self._time_of(picture, now)
+            time_sec = self._time_of(pts_sec, now)
             if time_sec is None:
                 return
             self.num_frames += 1
@@ -299,16 +334,15 @@ class LiveSource:
             self._changed.notify_all()
             if self.when_slow == "wait":
                 self._changed.wait_for(lambda: self._stopped or time_sec - self._needed_sec <= self.keep_sec)
-            while self._frames and self._frames[0].time_sec < time_sec - self.keep_sec:
-                self.num_dropped += self._frames.popleft().time_sec >= self._used_sec
+            for frame in self._free_before(time_sec - self.keep_sec):
+                self.num_dropped += frame.time_sec >= self._used_sec
 
-    def _time_of(self, picture: Any, now: float) -> float | None:
-        """The stream's time of a picture; None: it comes twice, or too late."""
-        pts_sec = now if picture.time is None else float(picture.time)
+    def _time_of(self, pts_sec: float, now: float) -> float | None:
+        """When a picture is shown, in seconds since the first; None: it comes twice, or too late."""
         if self._first_pts_sec is not None:
             time_sec = self.begin_sec + pts_sec - self._first_pts_sec
             since_newest_sec = time_sec - self.newest_sec
-            if 0 < since_newest_sec <= _JUMP_SEC:
+            if 0 < since_newest_sec <= (math.inf if self._ends else _JUMP_SEC):
                 return time_sec
             if -_JUMP_SEC < since_newest_sec <= 0:
                 self.num_dropped += 1
@@ -316,7 +350,8 @@ class LiveSource:
         self._first_pts_sec = pts_sec
         if self.num_frames:
             self.num_restarts += 1
-            self.begin_sec = self.newest_sec + max(now - self._last_arrival, 1e-3)
+            pause_sec = 1 / self.fps if self.fps else max(now - self._last_arrival, 1e-3)
+            self.begin_sec = self.newest_sec + pause_sec
             self.num_dropped += sum(frame.time_sec >= self._used_sec for frame in self._frames)
             self._frames.clear()
         return self.begin_sec
@@ -414,7 +449,7 @@ def predict_live(predictor: Predictor, source: LiveSource, windowing: Windowing)
     start_sec, num_skipped, predicted_sec = 0.0, 0, 0.0
 
     def predict(start_sec: float, end_sec: float) -> Iterator[LivePrediction]:
-        window = source.take(start_sec - _ROUNDING_SEC, end_sec - _ROUNDING_SEC)
+        window = source.take(start_sec, end_sec)
         if window is not None:
             found = _predicted(predictor, window)
             delay_sec = time.monotonic() - window.shown[-1].arrived
@@ -437,7 +472,7 @@ def predict_live(predictor: Predictor, source: LiveSource, windowing: Windowing)
         yield from predict(start_sec, predicted_sec)
         start_sec += stride_sec
     end_sec = source.end_sec
-    if source.newest_sec >= predicted_sec:  # frames that no window has had
+    if source.newest_sec >= predicted_sec - TOLERANCE_SEC:  # frames that no window has had
         yield from predict(max(end_sec - length_sec, source.begin_sec), end_sec)
 
 

@@ -126,21 +126,15 @@ class Segment(NamedTuple):
 class WindowedPrediction:
     """The classes of a long video over time.
 
-    Times are frame numbers divided by the average frame rate.
-
     Attributes:
         whole: the mean over the windows; its logits are the logits of all windows, in order.
         windows: the windows, in order.
         parts: the prediction of each window.
-        num_frames: frames of the video.
-        fps: average frames a second.
     """
 
     whole: Prediction
     windows: Sequence[Window]
     parts: Sequence[Prediction]
-    num_frames: int
-    fps: float
 
     @property
     def path(self) -> str:
@@ -153,16 +147,14 @@ class WindowedPrediction:
         return np.stack([part.scores for part in self.parts])
 
     @property
-    def edges(self) -> list[int]:
-        """Frame numbers [num_windows + 1]: frame f belongs to window k where edges[k] <= f < edges[k + 1].
+    def edges_sec(self) -> list[float]:
+        """Times [num_windows + 1]: a moment t belongs to window k where edges[k] <= t < edges[k + 1].
 
-        A frame belongs to the window whose middle is nearest; windows may overlap or leave gaps.
+        It belongs to the window whose middle is nearest; windows may overlap or leave gaps.
         """
-        inner = [
-            (one.first + one.stop + other.first + other.stop + 1) // 4
-            for one, other in zip(self.windows, self.windows[1:])
-        ]
-        return [0, *inner, self.num_frames]
+        middles = [(window.start_sec + window.end_sec) / 2 for window in self.windows]
+        inner = [round((one + other) / 2, 6) for one, other in zip(middles, middles[1:])]
+        return [0.0, *inner, self.windows[-1].end_sec]
 
     def segments(self) -> list[Segment]:
         """The segments of the video, by their beginnings: consecutive windows with one class are a segment.
@@ -170,7 +162,7 @@ class WindowedPrediction:
         Where a video has one class, the segments follow each other from its beginning to its end. With a
         threshold they may overlap, as segments of different classes, and leave gaps.
         """
-        edges = self.edges
+        edges = self.edges_sec
         predicted = [{score.class_id for score in part.predicted()} for part in self.parts]
         segments = []
         for class_id in sorted(set().union(*predicted)):
@@ -181,19 +173,16 @@ class WindowedPrediction:
                 members = list(run)
                 mean = float(np.mean([self.parts[place].scores[class_id] for place in members]))
                 best = Score(class_id, self.whole.name_of(class_id), mean)
-                start, stop = edges[members[0]], edges[members[-1] + 1]
-                segments.append(Segment(start / self.fps, stop / self.fps, best))
+                segments.append(Segment(edges[members[0]], edges[members[-1] + 1], best))
         return sorted(segments, key=lambda segment: segment.start_sec)
 
 
-def join(
-    parts: Sequence[Prediction], windows: Sequence[Window], num_frames: int, fps: float
-) -> WindowedPrediction:
+def join(parts: Sequence[Prediction], windows: Sequence[Window]) -> WindowedPrediction:
     """Joins the predictions of a video's windows to the prediction of the video."""
     scores = np.stack([part.scores for part in parts]).mean(axis=0, dtype=np.float64).astype(np.float32)
     logits = np.concatenate([part.logits for part in parts])
     whole = Prediction(parts[0].path, scores, logits, parts[0].class_names, parts[0].threshold)
-    return WindowedPrediction(whole, windows, parts, num_frames, fps)
+    return WindowedPrediction(whole, windows, parts)
 
 
 def find_videos(path: str | Path) -> list[Path]:
@@ -472,16 +461,16 @@ class Predictor:
     def _predict_windows(
         self, video: VideoReader, windowing: Windowing, batch_size: int, progress: Progress
     ) -> WindowedPrediction:
-        windows = windowing.cut(video.path, video.num_frames, video.avg_fps)
+        windows = windowing.cut(video)
         numbers = range(len(windows))
         batches = [numbers[first : first + batch_size] for first in numbers[::batch_size]]
-        records = [VideoRecord(video.path, (0,), span=Span(*window)) for window in windows]
+        records = [VideoRecord(video.path, (0,), span=Span(one.first, one.stop)) for one in windows]
         dataset = self.recipe.dataset_of(records, OpenDecoder(video))
         parts: list[Prediction] = []
         for batch in progress(batches):
             clips = [self._clips(dataset, number) for number in batch]
             parts += self._run([video.path] * len(batch), clips)
-        return join(parts, windows, video.num_frames, video.avg_fps)
+        return join(parts, windows)
 
     def _run(self, paths: Sequence[str], clips: Sequence[np.ndarray]) -> list[Prediction]:
         """Predicts videos, or windows, whose views [V, ...] have the same shape."""
@@ -538,10 +527,9 @@ def entry_of(prediction: Prediction | WindowedPrediction, top_k: int) -> Entry:
     """
     if isinstance(prediction, Prediction):
         return {"path": prediction.path, **_tops(prediction, top_k)}
-    fps = prediction.fps
     windows = [
-        {"start_sec": first / fps, "end_sec": stop / fps, **_tops(part, top_k)}
-        for (first, stop), part in zip(prediction.windows, prediction.parts)
+        {"start_sec": window.start_sec, "end_sec": window.end_sec, **_tops(part, top_k)}
+        for window, part in zip(prediction.windows, prediction.parts)
     ]
     segments = [
         {"start_sec": segment.start_sec, "end_sec": segment.end_sec, **segment.best._asdict()}

@@ -1,7 +1,7 @@
 """Untrimmed footage: training clips from between the spans of a list, and evaluation by windows."""
 
 import itertools
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple
@@ -10,7 +10,7 @@ import numpy as np
 
 from paddlevideo_fast.config.types import Count, Range
 from paddlevideo_fast.decode import Span, VideoReader
-from paddlevideo_fast.decode.reader import VideoPart
+from paddlevideo_fast.decode.reader import TOLERANCE_SEC, VideoPart, frames_between
 from paddlevideo_fast.errors import (
     AnnotationError,
     LoaderError,
@@ -22,30 +22,32 @@ from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.sampling import AboveZero
 
 Label = Count | str | None
-_MOST_SEC = 1_000_000  # so that no number of frames overflows
-Frames = tuple[int, int]  # of a video, the first one and the one after the last
+_MOST_SEC = 1_000_000
+Part = tuple[float, float]  # of a video, in seconds
 
 
 class Window(NamedTuple):
-    """The frames `first` to `stop` - 1 of a video."""
+    """A part of a video in time, and the frames `first` to `stop` - 1 that it shows."""
 
     first: int
     stop: int
+    start_sec: float
+    end_sec: float
 
 
 @dataclass(frozen=True)
 class Windowing:
-    """How a video is cut into windows.
+    """How a video is cut into windows, by the times at which its frames are shown.
 
     The last window ends with the video and is as long as the others, so it may begin earlier than one stride
-    after the window before it. A video shorter than a window is one window. For example, 11 frames in windows
-    of 4 with a stride of 3:
+    after the window before it. A video shorter than a window is one window. A window in which no frame begins
+    shows the one that is on display. For example, 11 s in windows of 4 s with a stride of 3 s:
 
-        frame     0  1  2  3  4  5  6  7  8  9  10
-        windows   |--------|
-                           |--------|
-                                    |--------|
-                                       |--------|
+        second    0  1  2  3  4  5  6  7  8  9  10 11
+        windows   |-----------|
+                           |-----------|
+                                    |-----------|
+                                       |-----------|
 
     Args:
         window_sec: length of a window, in seconds.
@@ -65,30 +67,28 @@ class Windowing:
                 text = f"expected a number of seconds above 0 and below {_MOST_SEC:,}"
                 raise PaddleVideoFastError(f"{name} is {value}, {text}")
 
-    def cut(self, path: str, num_frames: int, fps: float) -> list[Window]:
+    def cut(self, video: VideoReader) -> list[Window]:
         """The windows of a video, in order.
 
-        Args:
-            path: the video, for messages.
-            num_frames: frames of the video.
-            fps: frames a second of the video.
-
         Raises:
-            ProgramError: the frame rate is unknown, or the window or the stride is shorter than a frame.
+            VideoDecodeError: nothing says when its frames are shown.
+            ProgramError: the window or the stride is shorter than a frame.
         """
-        if not fps:
-            raise ProgramError(f"{path}: says no frame rate, so it cannot be cut into windows of seconds")
+        times, video_sec = video.times_sec(), video.end_sec()
+        frame_sec = video_sec / video.num_frames
         stride_sec = self.window_sec if self.stride_sec is None else self.stride_sec
         for name, value in (("window", self.window_sec), ("stride", stride_sec)):
-            if value * fps < 1:
-                raise ProgramError(
-                    f"{path}: a {name} of {value:g} s is shorter than one of its frames ({1 / fps:.4f} s)"
-                )
-        length = min(round(self.window_sec * fps), num_frames)
-        last = num_frames - length
-        regular = (round(number * stride_sec * fps) for number in itertools.count())
-        firsts = [*itertools.takewhile(lambda first: first < last, regular), last]
-        return [Window(first, first + length) for first in firsts]
+            if value + TOLERANCE_SEC < frame_sec:
+                cause = f"a {name} of {value:g} s is shorter than one of its frames ({frame_sec:.4f} s)"
+                raise ProgramError(f"{video.path}: {cause}")
+        last_sec = max(video_sec - self.window_sec, 0.0)
+        latest = times[-1] + TOLERANCE_SEC - self.window_sec  # a frame is shown after a window that is full
+        regular = (number * stride_sec for number in itertools.count())
+        starts = [*itertools.takewhile(lambda start: start <= latest, regular), last_sec]
+        return [
+            Window(*frames_between(times, start, end), round(start, 6), round(end, 6))
+            for start, end in ((start, min(start + self.window_sec, video_sec)) for start in starts)
+        ]
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,8 @@ def with_background(
 def between(video: VideoReader, avoid: Sequence[Span], rng: np.random.Generator) -> VideoPart:
     """A random part of a video outside of spans, as long as a random one of them where a gap has room.
 
+    Lengths are times; of images in a folder, of which nothing says when they are shown, numbers of frames.
+
     Raises:
         VideoDecodeError: a span is not inside the video, or the spans leave no frame.
     """
@@ -177,11 +179,20 @@ def between(video: VideoReader, avoid: Sequence[Span], rng: np.random.Generator)
         free = max(free, stop)
     if not gaps:
         raise VideoDecodeError(video.path, "has no frame between its spans, which background is drawn from")
+    edges = _edges(video)
     first, stop = taken[int(rng.integers(len(taken)))]
-    length = min(stop - first, max(stop - first for first, stop in gaps))
-    starts = np.concatenate([np.arange(first, stop - length + 1) for first, stop in gaps])
+    length = min(edges[stop] - edges[first], max(edges[stop] - edges[first] for first, stop in gaps))
+    ends = edges + (length - TOLERANCE_SEC)
+    starts = np.concatenate([first + np.flatnonzero(ends[first:stop] <= edges[stop]) for first, stop in gaps])
     begin = int(starts[rng.integers(len(starts))])
-    return VideoPart(video, begin, begin + length)
+    return VideoPart(video, begin, int(np.searchsorted(edges, ends[begin])))
+
+
+def _edges(video: VideoReader) -> np.ndarray:
+    """When each frame begins, and when the last one ends; in frames where nothing says."""
+    if not video.avg_fps:
+        return np.arange(video.num_frames + 1.0)
+    return np.append(video.times_sec(), video.end_sec())
 
 
 # --- evaluation: windows
@@ -211,7 +222,8 @@ def windows_of(
 
     Raises:
         AnnotationError: a span is not inside its video; there is no window.
-        ProgramError: a file says no frame rate, or a window is shorter than a frame.
+        VideoDecodeError: nothing says when the frames of a file are shown.
+        ProgramError: a window is shorter than a frame.
     """
     windowing = Windowing(windows.length_sec, windows.stride_sec)
     found: list[VideoRecord] = []
@@ -223,12 +235,12 @@ def windows_of(
             continue
         with video:
             spans = _spans_of_classes(video, of_file, file_path)
-            for window in windowing.cut(video.path, video.num_frames, video.avg_fps):
+            for window in windowing.cut(video):
                 labels = _labels_of(window, spans, has_several)
                 if not labels and label is not None:
                     labels = (label,)
                 if labels or has_several:
-                    found.append(replace(of_file[0], labels=labels, span=Span(*window)))
+                    found.append(replace(of_file[0], labels=labels, span=Span(window.first, window.stop)))
     if not found:
         raise AnnotationError(
             f"{file_path}: no window shows a class; give windows.label for those that do not"
@@ -238,16 +250,16 @@ def windows_of(
 
 def _spans_of_classes(
     video: VideoReader, records: Sequence[VideoRecord], file_path: str
-) -> dict[int, list[Frames]]:
-    """The spans of each class; spans that overlap are one, so that no frame counts twice."""
-    spans = []
+) -> dict[int, list[Part]]:
+    """The spans of each class, in seconds; spans that overlap are one, so that no moment counts twice."""
+    spans, edges = [], _edges(video)
     for record in records:
         try:
             own = video.frames_of(record.span) if record.span else (0, video.num_frames)
         except VideoDecodeError as error:
             raise AnnotationError(f"{file_path}:{record.line}: {error}") from None
-        spans += [(own, label) for label in record.labels]
-    found: dict[int, list[Frames]] = {}
+        spans += [((edges[own[0]], edges[own[1]]), label) for label in record.labels]
+    found: dict[int, list[Part]] = {}
     for (first, stop), label in sorted(spans):
         of_class = found.setdefault(label, [])
         if of_class and first < of_class[-1][1]:
@@ -257,18 +269,18 @@ def _spans_of_classes(
     return found
 
 
-def _labels_of(window: Window, spans: Mapping[int, Sequence[Frames]], has_several: bool) -> tuple[int, ...]:
+def _labels_of(window: Window, spans: Mapping[int, Sequence[Part]], has_several: bool) -> tuple[int, ...]:
     """The classes that a window shows; `spans` are those of each class as `_spans_of_classes` gives them."""
-    covered: Counter = Counter()
+    covered: dict[int, float] = defaultdict(float)
     shown_half = set()
     for label, of_class in spans.items():
-        for first, stop in of_class:
-            overlap = min(stop, window.stop) - max(first, window.first)
-            if overlap > 0:
-                covered[label] += overlap
-                if 2 * overlap >= stop - first:
+        for start, end in of_class:
+            overlap = min(end, window.end_sec) - max(start, window.start_sec)
+            if overlap > TOLERANCE_SEC:
+                covered[label] += round(overlap, 6)
+                if 2 * overlap >= end - start - TOLERANCE_SEC:
                     shown_half.add(label)
-    half = (window.stop - window.first) / 2
+    half = (window.end_sec - window.start_sec) / 2 - TOLERANCE_SEC
     labels = [label for label, overlap in covered.items() if overlap >= half or label in shown_half]
     if not has_several and labels:
         labels = [max(labels, key=lambda label: (covered[label], -label))]

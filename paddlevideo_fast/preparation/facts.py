@@ -26,7 +26,7 @@ class Facts(NamedTuple):
     Attributes:
         num_bytes: size of the file; 0 for a folder of frames.
         num_frames: of the video or the span.
-        fps: frames a second, on average; 0 where nothing says.
+        fps: frames a second, by their times; 0 where nothing says.
         width, height: of a frame as it is shown, in pixels.
         codec: FFmpeg's name of the compression; "" where there is none.
         keyframe_gap: frames from one keyframe to the next, on average; 0 where the reader does not say.
@@ -91,7 +91,7 @@ def _facts_of(video: VideoReader, with_sheet: bool) -> Facts:
     is_still = np.abs(np.diff(grey, axis=0)).mean(axis=(1, 2)) <= _SAME
     return Facts(
         num_frames=video.num_frames,
-        fps=round(video.avg_fps, 4),
+        fps=round(video.num_frames / video.end_sec(), 4) if video.avg_fps else 0.0,
         width=clip.shape[2],
         height=clip.shape[1],
         codec=video.codec,

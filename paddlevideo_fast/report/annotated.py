@@ -13,6 +13,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from paddlevideo_fast.decode import VideoReader
 from paddlevideo_fast.decode.container import explain
+from paddlevideo_fast.decode.packets import Timing
+from paddlevideo_fast.decode.reader import TOLERANCE_SEC
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.preparation.encoding import write_h264
 from paddlevideo_fast.report.output import atomic_write
@@ -72,12 +74,13 @@ Progress = Callable[[Iterable[np.ndarray]], Iterable[np.ndarray]]
 _LEAST_SHORT_SIDE_PX = 240  # so that text can be read
 _X264 = {"crf": "20", "preset": "veryfast", "x264-params": "log-level=-1:cpu-independent=1"}
 _DEFAULT_FPS = 25.0
+_TICKS_A_SECOND = 90_000
 
 
 class Caption(NamedTuple):
-    """A text that is shown from frame `first` on."""
+    """A text that is shown from a moment on."""
 
-    first: int
+    start_sec: float
     text: str
 
 
@@ -90,11 +93,12 @@ def annotate(
 ) -> None:
     """Writes an MP4 with text on its frames, without sound, whole or not at all.
 
-    It has all frames at the average frame rate, square pixels, and a short side of 240 pixels or more.
+    It has all frames at their times, square pixels, and a short side of 240 pixels or more. Frames of which
+    nothing says when they are shown, such as images of a folder, get 25 a second.
 
     Args:
         video: an open reader.
-        captions: captions in order, the first from frame 0 on.
+        captions: captions in order, the first from 0 s on.
         font_file: a font that has the characters of the captions.
         path: the file to write.
         progress: wraps the frames, for a progress bar such as `tqdm`.
@@ -105,18 +109,21 @@ def annotate(
     """
     width, height = _size(video)
     painter = CaptionPainter(font_file, width, height)
-    firsts = [caption.first for caption in captions]
+    starts = [caption.start_sec for caption in captions]
     rate = Fraction(video.avg_fps or _DEFAULT_FPS).limit_denominator(1001)
+    seconds = video.times_sec() if video.avg_fps else np.arange(video.num_frames) / _DEFAULT_FPS
+    ticks = np.round(seconds * _TICKS_A_SECOND).astype(np.int64).tolist()
+    times = Timing(ticks, Fraction(1, _TICKS_A_SECOND), rate)
 
     def pictures() -> Iterator[av.VideoFrame]:
         for number, frame in enumerate(progress(video)):
             picture = _resized(frame, width, height)
-            painter.draw(picture, captions[bisect_right(firsts, number) - 1].text)
+            painter.draw(picture, captions[bisect_right(starts, seconds[number] + TOLERANCE_SEC) - 1].text)
             yield av.VideoFrame.from_ndarray(picture, "rgb24")
 
     with atomic_write(path) as partial:
         try:
-            write_h264(partial, pictures(), rate, _X264)
+            write_h264(partial, pictures(), rate, _X264, times=times)
         except av.FFmpegError as error:
             cause = f"MP4 of {width}×{height} pixels: {explain(error)}"
             raise PaddleVideoFastError(f"{path}: cannot be written as {cause}") from error

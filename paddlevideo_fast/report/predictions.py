@@ -79,9 +79,8 @@ class PredictionPictures:
                 network cannot be explained in this way.
         """
         if prediction.path in self._timelines and isinstance(prediction, WindowedPrediction):
-            edges_sec = [edge / prediction.fps for edge in prediction.edges]
             target = self._timelines[prediction.path]
-            draw_timeline(target, edges_sec, prediction.scores, self._letters)
+            draw_timeline(target, prediction.edges_sec, prediction.scores, self._letters)
         if prediction.path in self._videos:
             target = self._videos[prediction.path]
             with self._predictor.open(self._sources[prediction.path]) as video:
@@ -104,8 +103,10 @@ class PredictionPictures:
 
     def _captions(self, prediction: Prediction | WindowedPrediction) -> list[Caption]:
         if isinstance(prediction, Prediction):
-            return [Caption(0, self._text(prediction))]
-        return [Caption(first, self._text(part)) for first, part in zip(prediction.edges, prediction.parts)]
+            return [Caption(0.0, self._text(prediction))]
+        return [
+            Caption(start, self._text(part)) for start, part in zip(prediction.edges_sec, prediction.parts)
+        ]
 
     def _text(self, prediction: Prediction) -> str:
         predicted = prediction.predicted()

@@ -62,7 +62,7 @@ class VideoLimits:
         """Raises `UnusableError` where a video is larger."""
         if video.num_frames > self.max_frames:
             raise UnusableError(f"has {video.num_frames:,} frames; {self.max_frames:,} are allowed")
-        length_sec = video.num_frames / video.avg_fps if video.avg_fps else 0.0
+        length_sec = video.end_sec() if video.avg_fps else 0.0
         if length_sec > self.max_sec:
             raise UnusableError(f"lasts {length_sec:,.0f} s; {self.max_sec:,.0f} s are allowed")
         if video.width * video.height > self.max_pixels:
@@ -75,13 +75,9 @@ class ReadVideo(NamedTuple):
     """What is known of a video before its clips come.
 
     Attributes:
-        num_frames: of the video.
-        fps: frames a second, on average.
         windows: that it is cut into; None: it is read as a whole.
     """
 
-    num_frames: int
-    fps: float
     windows: Sequence[Window] | None
 
 
@@ -105,11 +101,11 @@ def _read(path: str, windowing: Windowing | None, settings: ReadingSettings) -> 
     whole = settings.views.dataset([VideoRecord(path, (0,))])
     with whole.open(whole.records[0]) as video:
         settings.limits.check(video)
-        windows = None if windowing is None else windowing.cut(path, video.num_frames, video.avg_fps)
+        windows = None if windowing is None else windowing.cut(video)
         if windows is not None and len(windows) > settings.limits.max_windows:
             raise UnusableError(f"has {len(windows):,} windows; {settings.limits.max_windows:,} are allowed")
-        yield ReadVideo(video.num_frames, video.avg_fps, windows)
-        spans = [None] if windows is None else [Span(*window) for window in windows]
+        yield ReadVideo(windows)
+        spans = [None] if windows is None else [Span(one.first, one.stop) for one in windows]
         records = [VideoRecord(path, (0,), span=span) for span in spans]
         dataset = settings.views.dataset(records, OpenDecoder(video))
         for number in range(len(records)):

@@ -134,7 +134,7 @@ class Service:
             raise RequestError(503, str(error)) from error
         found: Prediction | WindowedPrediction = parts[0]
         if video.windows is not None:
-            found = join(parts, video.windows, video.num_frames, video.fps)
+            found = join(parts, video.windows)
         return self._entry(found, top_k), sum(len(part.logits) for part in parts)
 
     def predict_clips(self, clips: np.ndarray, top_k: int, job: Job) -> tuple[Entry, int]:

@@ -1,5 +1,6 @@
 """Spans of videos: their frames, by number and by time."""
 
+import cv2
 import numpy as np
 import pytest
 
@@ -54,10 +55,35 @@ def test_a_variable_frame_rate(tmp_path, name):
     assert _numbers(str(file.path), Span(0.4, 1.6, "sec")) == expected
 
 
-def test_seconds_need_a_reader_that_knows_times(clip):
-    with open_video(clip, "cv2") as video:
-        assert [read_number(frame) for frame in video.part(Span(3, 5))] == [3, 4]
-        with pytest.raises(
-            VideoDecodeError, match="nothing says when its frames are shown; give spans in frames"
-        ):
-            video.part(Span(0.1, 0.2, "sec"))
+@pytest.mark.parametrize("backend", ["cv2", "decord"])
+def test_other_backends_know_the_times_too(tmp_path, backend):
+    if backend == "decord":
+        pytest.importorskip("decord")
+    file = write_corpus_clip(tmp_path, "h264_variable_rate.mp4", 24)
+    with open_video(str(file.path)) as video, open_video(str(file.path), backend) as other:
+        np.testing.assert_allclose(other.times_sec(), video.times_sec(), atol=0.001)
+        assert other.end_sec() == pytest.approx(video.end_sec(), abs=0.001)
+
+
+def test_seconds_need_a_reader_that_knows_times(clip, tmp_path):
+    with open_video(clip) as video, open_video(clip, "cv2") as other:
+        assert [read_number(frame) for frame in other.part(Span(3, 5))] == [3, 4]
+        for number, frame in enumerate(video.part(Span(0, 9)), 1):
+            cv2.imwrite(str(tmp_path / f"img_{number:05}.jpg"), frame)
+    with (
+        open_video(tmp_path) as images,
+        pytest.raises(VideoDecodeError, match="nothing says when its frames are shown; give spans in frames"),
+    ):
+        images.part(Span(0.1, 0.2, "sec"))
+
+
+@pytest.mark.parametrize("ending", ["mp4", "mkv"])
+def test_the_last_frame_lasts_as_long_as_those_before_it(tmp_path, ending):
+    """The mean rate of a video at 10 frames a second and then 25 would end it late, and its parts too."""
+    path = str(tmp_path / f"two_rates.{ending}")
+    write_clip(path, 75, gop=1, arrange=lambda packets: packets[:50:5] + packets[50:])
+    with open_video(path) as video:
+        assert video.num_frames == 35
+        assert video.end_sec() == pytest.approx(3.0, abs=0.002)
+        assert video.part(Span(0.4, 1.0, "sec")).end_sec() == pytest.approx(0.6, abs=0.002)
+        assert video.part(Span(2.0, None, "sec")).end_sec() == pytest.approx(1.0, abs=0.002)

@@ -18,6 +18,7 @@ import av
 import numpy as np
 import pytest
 
+from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.deploy import live
 from paddlevideo_fast.deploy.export import ExportOptions
 from paddlevideo_fast.deploy.live import LiveSource, predict_live
@@ -94,6 +95,84 @@ def test_windows_of_a_pipe_hold_their_frames(pipe, stride_sec, starts):
         assert np.abs(np.array(result.prediction) - np.arange(start, start + 25)).max() <= 1
     assert (found[-1].start_sec, found[-1].end_sec) == pytest.approx((3.0, 4.0))
     assert source.num_dropped == source.num_restarts == source.num_corrupt == 0
+
+
+def windows_by_path(path, windowing):
+    with open_video(path) as video:
+        pictures = video.read(range(video.num_frames)).mean(axis=(1, 2, 3))
+        return [
+            (window.start_sec, window.end_sec, video.avg_fps, pictures[window.first : window.stop].tolist())
+            for window in windowing.cut(video)
+        ]
+
+
+class Noting:
+    """A predictor that tells the frame rate and the pictures' means of a window."""
+
+    def predict_open(self, video):
+        return video.avg_fps, video.read(range(video.num_frames)).mean(axis=(1, 2, 3)).tolist()
+
+
+@pytest.mark.parametrize("fps", [25, 30])
+@pytest.mark.parametrize(
+    ("name", "codec", "bframes"),
+    [
+        ("mpeg4.avi", "mpeg4", 2),
+        ("h264.avi", "libx264", 2),
+        ("mpeg2.avi", "mpeg2video", 2),
+        ("mjpeg.avi", "mjpeg", 0),
+        ("h264.asf", "libx264", 2),
+        ("h264.ts", "libx264", 2),
+        ("h264.mkv", "libx264", 2),
+        ("vp8.webm", "libvpx", 0),
+        ("h264.flv", "libx264", 2),
+        ("bare.h264", "libx264", 2),
+        ("bare.hevc", "libx265", 2),
+        ("bare.m4v", "mpeg4", 2),
+        ("bare.m2v", "mpeg2video", 2),
+        ("bare.mjpeg", "mjpeg", 0),
+    ],
+)
+def test_a_piped_file_has_the_windows_of_the_file(
+    make_clip, tmp_path, monkeypatch, caplog, name, codec, bframes, fps
+):
+    """AVI and ASF say when packets are decoded, and bare streams say nothing: libav's times are guesses."""
+    pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+    path = make_clip(tmp_path / name, 70, (64, 48), codec=codec, bframes=bframes, fps=fps, pix_fmt=pix_fmt)
+    if name == "bare.mjpeg":
+        fps = 25  # it says no rate
+    for windowing in (Windowing(1), Windowing(0.5, 0.25), Windowing(0.3, 0.7)):
+        with open(path, "rb", buffering=0) as file, monkeypatch.context() as patch:
+            patch.setattr(live, "_STDIN", file.fileno())
+            with LiveSource("-", 2.0) as source:
+                found = list(predict_live(Noting(), source, windowing))
+        assert (source.num_frames, source.num_restarts, source.num_corrupt) == (70, 0, 0)
+        expected = windows_by_path(path, windowing)
+        assert expected[-1][1] == pytest.approx(70 / fps, abs=0.002)
+        assert [(*one.prediction,) for one in found] == [(rate, means) for *_, rate, means in expected]
+        spans = [(one.start_sec, one.end_sec) for one in found]
+        np.testing.assert_allclose(spans, [window[:2] for window in expected], atol=0.0011)
+    says_no_rate = any("says no frame rate; 25 frames a second are taken" in text for text in caplog.messages)
+    assert says_no_rate == (name == "bare.mjpeg")
+
+
+@pytest.mark.parametrize("ending", ["mkv", "ts"])
+def test_a_pause_in_a_piped_file_is_windows_of_the_frame_on_display(make_clip, tmp_path, monkeypatch, ending):
+    """Of the pause from 0.52 s to 14 s, which is no new beginning of the stream."""
+    kept = [*range(13), *range(350, 375)]
+    film = make_clip(
+        tmp_path / f"film.{ending}", 375, (64, 48), gop=1, arrange=lambda packets: [packets[n] for n in kept]
+    )
+    with open(film, "rb", buffering=0) as file:
+        monkeypatch.setattr(live, "_STDIN", file.fileno())
+        with LiveSource("-", 4.0) as source:
+            found = [one.prediction for one in predict_live(Noting(), source, Windowing(2.0))]
+    assert [len(means) for _, means in found] == [13, 1, 1, 1, 1, 1, 1, 25]
+    if ending == "mkv":
+        assert [means for _, means in found] == [
+            window[3] for window in windows_by_path(film, Windowing(2.0))
+        ]
+    assert source.num_dropped == source.num_restarts == 0
 
 
 def test_a_slow_network_drops_and_stays_close_behind(pipe):

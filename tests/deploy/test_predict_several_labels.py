@@ -94,8 +94,8 @@ def windowed():
     scores = np.array([[0.9, 0, 0.1], [0.7, 0, 0.6], [0.5, 0, 0.2], [0.1, 0.2, 0.8]], np.float32)
     parts = [Prediction("v.mp4", row, row[None], ["a", "b", "c"], 0.5) for row in scores]
     whole = Prediction("v.mp4", scores.mean(axis=0), scores, ["a", "b", "c"], 0.5)
-    windows = [Window(first, first + 20) for first in (0, 20, 40, 60)]
-    return WindowedPrediction(whole, windows, parts, num_frames=80, fps=10.0)
+    windows = [Window(10 * start, 10 * start + 20, start, start + 2) for start in (0, 2, 4, 6)]
+    return WindowedPrediction(whole, windows, parts)
 
 
 def test_segments_of_several_classes_may_overlap_and_leave_gaps(windowed):

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import open_video
-from paddlevideo_fast.decode.reader import VideoPart
+from paddlevideo_fast.decode.image_folder import FrameFolderReader
+from paddlevideo_fast.decode.reader import VideoPart, VideoReader
 from paddlevideo_fast.deploy.export import ExportOptions
 from paddlevideo_fast.deploy.predictor import (
     Prediction,
@@ -47,23 +48,60 @@ def seen(monkeypatch):
     return reads
 
 
+class Timed(VideoReader):
+    """A video whose frames are shown at given times."""
+
+    def __init__(self, times, fps=0.0):
+        self.path, self.num_frames, self.avg_fps, self._times = "v.mp4", len(times), fps, np.array(times)
+
+    def times_sec(self):
+        return self._times
+
+    def _decode(self, wanted):
+        raise AssertionError("frames are read")
+
+
+def regular(num_frames, fps):
+    return Timed(np.arange(num_frames) / fps, fps)
+
+
 @pytest.mark.parametrize(
-    ("num_frames", "fps", "windowing", "firsts", "length"),
+    ("num_frames", "fps", "windowing", "starts", "length"),
     [
-        (100, 25.0, Windowing(1), [0, 25, 50, 75], 25),
-        (110, 25.0, Windowing(1), [0, 25, 50, 75, 85], 25),
+        (100, 25.0, Windowing(1), [0, 1, 2, 3], 1),
+        (110, 25.0, Windowing(1), [0, 1, 2, 3, 3.4], 1),
         (11, 1.0, Windowing(4, 3), [0, 3, 6, 7], 4),
-        (20, 25.0, Windowing(1), [0], 20),
-        (25, 25.0, Windowing(1), [0], 25),
-        (26, 25.0, Windowing(1, 0.04), [0, 1], 25),
-        (100, 10.0, Windowing(1, 4), [0, 40, 80, 90], 10),
-        (2398, 29.97, Windowing(10), [0, 300, 599, 899, 1199, 1498, 1798, 2098], 300),
+        (20, 25.0, Windowing(1), [0], 0.8),
+        (25, 25.0, Windowing(1), [0], 1),
+        (26, 25.0, Windowing(1, 0.04), [0, 0.04], 1),
+        (100, 10.0, Windowing(1, 4), [0, 4, 8, 9], 1),
+        (2398, 29.97, Windowing(10), [0, 10, 20, 30, 40, 50, 60, 70.013347], 10),
     ],
 )
-def test_windows_cover_the_video(num_frames, fps, windowing, firsts, length):
-    windows = windowing.cut("v.mp4", num_frames, fps)
-    assert windows == [Window(first, first + length) for first in firsts]
+def test_windows_cover_the_video(num_frames, fps, windowing, starts, length):
+    windows = windowing.cut(regular(num_frames, fps))
+    assert [window.start_sec for window in windows] == starts
+    assert [window.end_sec for window in windows] == pytest.approx([start + length for start in starts])
+    for window in windows:
+        inside = [f for f in range(num_frames) if window.start_sec <= f / fps + 1e-5 < window.end_sec]
+        assert [*range(window.first, window.stop)] == inside
     assert windows[-1].stop == num_frames
+
+
+def test_windows_are_cut_by_the_times_of_frames(tmp_path):
+    """3 s at 10 frames a second, then 3 s at 30; and a film that stands still from 2 s to 7 s."""
+    two_rates = Timed([*np.arange(30) / 10, *(3 + np.arange(90) / 30)], 20.0)
+    assert [window[:2] for window in Windowing(1).cut(two_rates)] == [
+        (0, 10), (10, 20), (20, 30), (30, 60), (60, 90), (90, 120),
+    ]  # fmt: skip
+    pause = Timed([*np.arange(50) / 25, *(7 + np.arange(25) / 25)], 25.0)
+    assert Windowing(2).cut(pause) == [
+        Window(0, 50, 0, 2), Window(49, 50, 2, 4), Window(49, 50, 4, 6), Window(50, 75, 6, 8),
+    ]  # fmt: skip
+    with pytest.raises(
+        VideoDecodeError, match="says no frame rate, so nothing says when its frames are shown"
+    ):
+        Windowing(1).cut(FrameFolderReader(tmp_path, num_frames=3))
 
 
 def test_wrong_lengths_are_refused():
@@ -71,46 +109,45 @@ def test_wrong_lengths_are_refused():
         with pytest.raises(PaddleVideoFastError, match=r"_sec is .*, expected a number of seconds above 0"):
             Windowing(*values)
     with pytest.raises(ProgramError, match=r"v.mp4: a window of 0.03 s is shorter than one of its frames"):
-        Windowing(0.03).cut("v.mp4", 100, 25.0)
+        Windowing(0.03).cut(regular(100, 25.0))
     with pytest.raises(ProgramError, match="a stride of 0.01 s"):
-        Windowing(1, 0.01).cut("v.mp4", 100, 25.0)
-    with pytest.raises(ProgramError, match="says no frame rate"):
-        Windowing(1).cut("v.mp4", 100, 0.0)
+        Windowing(1, 0.01).cut(regular(100, 25.0))
 
 
-def windowed(tops, windows, num_frames, fps):
+def windowed(tops, windows):
     """A prediction with the class and the score of each window, out of three classes."""
     parts = []
     for class_id, score in tops:
         scores = np.full(3, (1 - score) / 2, np.float32)
         scores[class_id] = score
         parts.append(Prediction("v.mp4", scores, np.zeros((1, 3), np.float32), ["a", "b", "c"]))
-    return WindowedPrediction(parts[0], windows, parts, num_frames, fps)
+    return WindowedPrediction(parts[0], windows, parts)
 
 
 def test_each_moment_is_of_the_window_with_the_nearest_middle():
     cases = [
-        (100, Windowing(2.5), [0, 25, 50, 75, 100]),
+        (100, Windowing(2.5), [0, 2.5, 5, 7.5, 10]),
         (11, Windowing(0.4, 0.3), None),
         (100, Windowing(1, 4), None),
         (7, Windowing(0.3, 0.1), None),
-        (30, Windowing(5), [0, 30]),
+        (30, Windowing(5), [0, 3]),
     ]
     for num_frames, windowing, expected in cases:
-        windows = windowing.cut("v.mp4", num_frames, 10.0)
-        edges = windowed([(0, 0.9)] * len(windows), windows, num_frames, 10.0).edges
+        windows = windowing.cut(regular(num_frames, 10.0))
+        edges = windowed([(0, 0.9)] * len(windows), windows).edges_sec
         assert expected in (None, edges)
-        for number, (start, stop) in enumerate(zip(edges, edges[1:])):
-            assert start < stop
-            for frame in range(start, stop):
-                distances = [abs(frame + 0.5 - (first + end) / 2) for first, end in windows]
-                assert distances[number] == min(distances)
+        assert edges[-1] == num_frames / 10
+        for number, (start, end) in enumerate(zip(edges, edges[1:])):
+            assert start < end
+            for moment in np.linspace(start, end, 9):
+                distances = [abs(moment - (one.start_sec + one.end_sec) / 2) for one in windows]
+                assert distances[number] <= min(distances) + 1e-5
 
 
 def test_windows_of_one_class_are_merged():
-    windows = Windowing(1).cut("v.mp4", 45, 10.0)
+    windows = Windowing(1).cut(regular(45, 10.0))
     tops = [(2, 0.5), (2, 0.75), (0, 0.5), (2, 0.75), (2, 0.5)]
-    segments = windowed(tops, windows, 45, 10.0).segments()
+    segments = windowed(tops, windows).segments()
     assert [(s.start_sec, s.end_sec, s.best.name, s.best.score) for s in segments] == [
         (0.0, 2.0, "c", 0.625),
         (2.0, 3.0, "a", 0.5),
@@ -155,7 +192,8 @@ def test_each_window_is_read_as_validation_reads_a_video(program, make_clip, fra
     sample = predictor.recipe.dataset().pipeline.sample
     long = make_clip(tmp_path / "long.mp4", 100, (96, 64), gop=30, bframes=2)
     (result,) = predictor.predict_windows([long], Windowing(1.2, 1), batch_size=3)
-    assert result.windows == [Window(0, 30), Window(25, 55), Window(50, 80), Window(70, 100)]
+    spans = [(0, 1.2), (1, 2.2), (2, 3.2), (2.8, 4)]
+    assert result.windows == [Window(round(25 * a), round(25 * b), a, b) for a, b in spans]
     for window, frames in zip(result.windows, seen):
         expected = window.first + sample.sample(30, 25.0, REQUEST, None)
         assert [frame_number(picture) for picture in frames] == expected.tolist()
@@ -183,7 +221,7 @@ def test_windows_of_joined_clips_are_the_clips(program, motion_videos, tmp_path)
     predictor = Predictor(program)
     (result,) = predictor.predict_windows([joined], Windowing(16 / 24), batch_size=2)
     alone = list(predictor.predict(clips))
-    assert result.windows == [Window(0, 16), Window(16, 32), Window(32, 48)]
+    assert [window[:2] for window in result.windows] == [(0, 16), (16, 32), (32, 48)]
     for part, expected in zip(result.parts, alone):
         # not to the last bit: MKL's kernels differ with the size of the batch
         assert np.allclose(part.logits, expected.logits, rtol=1e-5, atol=0)
@@ -204,7 +242,7 @@ def test_one_window_is_the_whole_video_and_a_bad_file_is_told(program, motion_vi
         assert str(path) in str(result.error)
     whole = next(predictor.predict([clip]))
     assert np.array_equal(results[-1].whole.scores, whole.scores)
-    assert results[-1].windows == [Window(0, 16)]
+    assert results[-1].windows == [Window(0, 16, 0, pytest.approx(16 / 24, abs=1e-6))]
     (result,) = predictor.predict_windows([clip], Windowing(0.001))
     assert "shorter than one of its frames" in str(result.error)
 
@@ -284,6 +322,23 @@ def test_frames_carry_the_class_of_their_time(predict, motion_videos, tmp_path, 
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["film.mp4"]
 
 
+def test_times_of_a_film_with_a_pause_and_two_rates(predict, make_clip, tmp_path):
+    """25 frames a second with a pause from 0.52 s to 2 s, and from 3 s on 5 a second."""
+    kept = [*range(13), *range(50, 75), *range(75, 125, 5)]
+    film = make_clip(
+        tmp_path / "film.mkv", 125, (64, 64), gop=1, arrange=lambda packets: [packets[n] for n in kept]
+    )
+    words = ["-i", film, "--window_sec", "1", "--annotated", tmp_path / "out", "--timeline", tmp_path / "out"]
+    (entry,) = json.loads(predict(*words, "--json")[1])
+    assert [window["start_sec"] for window in entry["windows"]] == [0, 1, 2, 3, 4]
+    assert entry["windows"][-1]["end_sec"] == entry["segments"][-1]["end_sec"] == pytest.approx(5)
+    with open_video(film) as video, open_video(tmp_path / "out" / "film.mp4") as copy:
+        windows = Windowing(1).cut(video)
+        assert [window[:2] for window in windows] == [(0, 13), (12, 13), (13, 38), (38, 43), (43, 48)]
+        np.testing.assert_allclose(copy.times_sec(), np.array(kept) / 25, atol=0.001)
+        assert copy.num_frames == len(kept)
+
+
 @pytest.mark.slow
 def test_real_clips_together(predict, real_clips_dir, tmp_path):
     words = ["--window_sec", "2", "--stride_sec", "2.5", "--json", "-b", "4"]
@@ -301,7 +356,8 @@ def test_real_clips_together(predict, real_clips_dir, tmp_path):
             continue
         assert entry["windows"][0]["start_sec"] == 0.0
         with open_video(entry["path"]) as video, open_video(out / f"{Path(entry['path']).stem}.mp4") as copy:
-            assert entry["windows"][-1]["end_sec"] == video.num_frames / video.avg_fps
+            assert entry["windows"][-1]["end_sec"] == pytest.approx(video.end_sec())
+            assert copy.end_sec() == pytest.approx(video.end_sec(), abs=0.001)
             assert copy.num_frames == video.num_frames
             assert copy.avg_fps == pytest.approx(video.avg_fps, rel=1e-3)
             assert (copy.width > copy.height) == (video.width > video.height)

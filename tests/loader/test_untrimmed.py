@@ -12,6 +12,8 @@ from paddlevideo_fast.decode import Span, open_video
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.untrimmed import between
+from paddlevideo_fast.preparation.facts import _facts_of
+from paddlevideo_fast.preparation.init_dataset import _probe_part
 from tests.loader.building import dataset_of
 from tests.support.numbered_clips import read_number, write_clip
 
@@ -111,6 +113,27 @@ def test_frames_that_two_annotators_marked_count_once(root):
 
     assert labels_of() == [(1,), (0,), (3,), (2,), (2,), (2,)]
     assert labels_of(num_classes=4) == [(0, 1), (0,), (3,), (2,), (2,), (2,)]
+
+
+def test_lengths_are_times_where_the_frame_rate_changes(root):
+    """2 s at 25 frames a second, then 2 s at 5: of 60 frames 45 are of the first 1.8 s."""
+    kept = [*range(50), *range(50, 100, 5)]
+    write_clip(root / "rates.mkv", 100, gop=1, arrange=lambda packets: [packets[n] for n in kept])
+    (root / "rates.csv").write_text(
+        "path,label,start_sec,end_sec\nrates.mkv,0,0,1.8\nrates.mkv,1,1.8,4\nrates.mkv,2,2,3\n"
+    )
+    whole = make(root, training=False, name="rates.csv", windows={"length_sec": 4})
+    assert [(one.labels, one.span[:2]) for one in whole.records] == [((1,), (0, 60))]
+    halves = make(root, training=False, name="rates.csv", num_classes=3, windows={"length_sec": 2})
+    assert [(one.labels, one.span[:2]) for one in halves.records] == [((0,), (0, 50)), ((1, 2), (50, 60))]
+    with open_video(str(root / "rates.mkv")) as video:
+        parts = [between(video, [Span(2, 3, "sec")], np.random.default_rng(seed)) for seed in range(40)]
+        assert {part.num_frames for part in parts} == {25, 5}
+        assert all(part.end_sec() == pytest.approx(1, abs=0.21) for part in parts)
+        facts = _facts_of(video, with_sheet=False)
+        assert (facts.length_sec, facts.fps) == (pytest.approx(4, abs=0.01), pytest.approx(15, abs=0.04))
+        assert _facts_of(video.part(Span(2, 4, "sec")), False).length_sec == pytest.approx(2, abs=0.01)
+        assert _probe_part(root, video, Span(2, 4, "sec"), full=False).seconds == pytest.approx(2, abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def distance(one, other):
 @pytest.mark.parametrize("fps", [25, NTSC])
 def test_an_mp4_has_all_frames_with_the_text_of_their_time(make_clip, tmp_path, fps):
     clip = make_clip(tmp_path / "clip.mp4", 24, (320, 256), fps=fps, bframes=2)
-    captions = [Caption(0, "left  0.91"), Caption(10, "turn_right  0.55")]
+    captions = [Caption(0, "left  0.91"), Caption(10 / float(fps), "turn_right  0.55")]
     before, fps_before = frames_of(clip)
     after, fps_after = frames_of(written(clip, tmp_path / "out.mp4", captions))
     assert after.shape == before.shape == (24, 256, 320, 3)
