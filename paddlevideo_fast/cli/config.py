@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from paddlevideo_fast.cli.command import add_config_arguments, load_for_run
+from paddlevideo_fast.cli.command import add_config_arguments, load_for_run, quiet_import
 from paddlevideo_fast.cli.commands import Command, GroupParser
 from paddlevideo_fast.command_line import PROGRAM, CommandParser
 from paddlevideo_fast.config.builtin import CONFIG_FILE, find_config
-from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.load import check_config, import_plugins, load_config
 from paddlevideo_fast.config.yaml_source import dump, parse
 from paddlevideo_fast.errors import OutputError
 from paddlevideo_fast.io.files import atomic_write_text, read_text
@@ -78,6 +78,9 @@ def copy(args: argparse.Namespace) -> None:
         target = target / name
     text = read_text(source, os.path.getsize(source))
     if set(_NOT_COPIED) & set(parse(text, source).data):
+        with quiet_import():  # the check imports Paddle
+            import_plugins(config)
+            check_config(config)  # takes out what was written for components that the config replaces
         text = f"# {args.config}, with all that it inherits.\n{dump(dict(config))}"
     if target.exists():
         raise OutputError(f"{target}: is there already; give another file, or remove it")

@@ -11,7 +11,9 @@ import pytest
 from paddlevideo_fast.assembly.build import scaled
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.plan import plan_run
+from paddlevideo_fast.cli.config import copy, copy_parser
 from paddlevideo_fast.config import RunSpec, build, load_config
+from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord, build_pipeline
 from paddlevideo_fast.loader.request import Middle
@@ -282,3 +284,13 @@ def test_a_batch_far_from_the_recipes_is_said(name, world_size, level, text, cap
         assert scaled(spec, curve, world_size, 10**6).at(50) == factor * curve.at(50)
     assert [record.levelname for record in caplog.records] == [level] * bool(level)
     assert text in caplog.text
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_copy_and_what_is_shown_are_the_same_config(path, tmp_path):
+    config = load_config(path)
+    copied, shown = tmp_path / "copied.yaml", tmp_path / "shown.yaml"
+    copy(copy_parser().parse_args([path.stem, str(copied)]))
+    shown.write_text(dump(dict(config)), encoding="utf-8")
+    for same in (copied, shown):
+        assert repr(load_config(same)) == repr(config)  # also in the order of transforms and keys
