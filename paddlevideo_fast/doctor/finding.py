@@ -9,6 +9,7 @@ import math
 import os
 import re
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -143,7 +144,7 @@ def find_rate(cfg: Config, steps: int = 100, progress: Callable[[str], None] = p
     with contextlib.closing(loader), contextlib.suppress(_Ended):
         trial_trainer(parts, loader, test).fit()
     smooth = smoothed(test.losses)
-    rate = _proposal(test.rates, smooth)
+    rate = _proposal(test.rates, test.losses)
     return {
         "config": cfg.path,
         "rates": test.rates[: len(smooth)],
@@ -159,12 +160,26 @@ def _highest(curve: LearningRate, epochs: int) -> float:
     return max(curve.at(part / 100) for part in range(100 * epochs + 1))
 
 
-def _proposal(rates: list[float], smooth: list[float]) -> float | None:
-    """A tenth of the rate of the lowest smoothed loss, two digits; None where the loss did not fall."""
-    first = smooth[: len(smooth) // 10 + 1]
-    if not smooth or min(smooth) > (1 - _LEARNS) * sum(first) / len(first):
+def _proposal(rates: list[float], losses: list[float]) -> float | None:
+    """A tenth of the rate of the lowest smoothed loss, two digits; None where the loss did not fall.
+
+    In the first quarter the rate is too low to change anything, so its lowest loss is chance. So is a fall
+    below its mean that the differences from batch to batch explain. The median of each three losses leaves
+    out a single lucky batch.
+    """
+    count = len(losses)
+    middles = [min(max(place, 1), count - 2) for place in range(count)]
+    steady = [statistics.median(losses[middle - 1 : middle + 2]) for middle in middles if count >= 3]
+    start = max(count // 4, 1)
+    flat, rest = steady[:start], smoothed(steady)[start:]
+    if not rest:
         return None
-    return _rounded(rates[smooth.index(min(smooth))] / _MARGIN)
+    level = statistics.mean(flat)
+    deviation = statistics.median(abs(one - other) for one, other in zip(losses, losses[1:])) / 0.954
+    chance = deviation * math.sqrt((1 - _KEPT) / (1 + _KEPT) + 1 / start)  # of two means
+    if min(rest) > level - max(_LEARNS * level, 4 * chance):
+        return None
+    return _rounded(rates[start + rest.index(min(rest))] / _MARGIN)
 
 
 def _overrides(curve: LearningRate, factor: float, rate: float, cfg: Config) -> list[str]:
@@ -195,8 +210,8 @@ def rate_report(result: Mapping[str, Any]) -> str:
         lines.append(f"the loss diverged after {len(rates)} steps")
     if result["rate"] is None:
         lines.append(
-            f"the loss did not fall by {_LEARNS:.0%}, so no rate is proposed: test more --steps, or look at "
-            "labels and clips"
+            f"the loss did not fall by {_LEARNS:.0%}, or by chance alone, so no rate is proposed: test more "
+            "--steps, or look at labels and clips"
         )
     else:
         lines += [

@@ -6,6 +6,7 @@ import json
 import os
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from paddlevideo_fast.config import load_config
@@ -74,6 +75,23 @@ def test_a_range_test_ends_where_the_loss_diverges():
     with pytest.raises(finding._Ended):
         test.step_end(trainer)
     assert test.diverged
+
+
+@pytest.mark.parametrize("lucky", [0, 1, 7, 24, 40])
+@pytest.mark.parametrize("steps", [30, 100])
+def test_a_lucky_batch_is_no_rate(lucky, steps):
+    """One batch has nearly no loss where the rate is too low to learn; the loss falls later, or never."""
+    rates = [1e-8 * 10 ** (9 * step / (steps - 1)) for step in range(steps)]
+    low, by_chance, right = int(0.8 * steps), 0, 0
+    for seed in range(50):
+        losses = np.random.default_rng(seed).normal(2.0, 0.2, steps)
+        losses[lucky * steps // 100] = 0.05
+        by_chance += finding._proposal(rates, losses.tolist()) is not None
+        falls = losses * np.interp(np.arange(steps), [0.4 * steps, low, steps - 1], [1.0, 0.2, 3.0])
+        found = finding._proposal(rates, falls.tolist())
+        right += found is not None and rates[low - 3] / 10 < found < rates[low + steps // 8] / 10
+    assert by_chance <= 1
+    assert right >= 48
 
 
 def test_without_a_fall_there_is_no_proposal(config):
