@@ -13,7 +13,7 @@ import mmap
 import os
 import struct
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -40,6 +40,7 @@ _STATES = (
 )
 _BESIDE_ENCODER = "predictor"
 _WRAPPERS = ("module.", "_orig_mod.", "model.")
+_BF16 = "<u2"  # the upper half of a float32; no other numbers here have this type
 _SAFETENSORS = {
     "F64": "<f8",
     "F32": "<f4",
@@ -48,6 +49,7 @@ _SAFETENSORS = {
     "I32": "<i4",
     "U8": "|u1",
     "BOOL": "|b1",
+    "BF16": _BF16,
 }
 
 
@@ -114,6 +116,12 @@ def _unwrapped(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return arrays
 
 
+def _numbers(data: bytes, dtype: str, *layout: Any) -> np.ndarray:
+    """An array as `array_of` gives it; bfloat16 becomes float32."""
+    array = array_of(data, np.dtype(dtype), *layout)
+    return np.left_shift(array, 16, dtype="<u4").view("<f4") if dtype == _BF16 else array
+
+
 def _safetensors(file: mmap.mmap) -> dict[str, np.ndarray]:
     """A JSON header (its length first) with type, shape and place of each tensor, then the numbers.
 
@@ -132,11 +140,7 @@ def _safetensors(file: mmap.mmap) -> dict[str, np.ndarray]:
             if not 0 <= begin <= end <= len(file) - start or used > len(file) - start:
                 raise PickleError(f"has the tensor '{name[:40]}', which reaches out of the file")
             data = file[start + begin : start + end]
-            if entry["dtype"] == "BF16":
-                upper_half = array_of(data, np.dtype("<u2"), entry["shape"])
-                arrays[name] = np.left_shift(upper_half, 16, dtype="<u4").view("<f4")
-            else:
-                arrays[name] = array_of(data, np.dtype(_SAFETENSORS[entry["dtype"]]), entry["shape"])
+            arrays[name] = _numbers(data, _SAFETENSORS[entry["dtype"]], entry["shape"])
     except PickleError:
         raise
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as exc:
@@ -145,12 +149,11 @@ def _safetensors(file: mmap.mmap) -> dict[str, np.ndarray]:
 
 
 _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
-_BFLOAT16 = "bfloat16"
 _STORAGES = {
     "DoubleStorage": "<f8",
     "FloatStorage": "<f4",
     "HalfStorage": "<f2",
-    "BFloat16Storage": _BFLOAT16,
+    "BFloat16Storage": _BF16,
     "LongStorage": "<i8",
     "IntStorage": "<i4",
     "ShortStorage": "<i2",
@@ -162,16 +165,9 @@ _STORAGES = {
 
 @dataclass(frozen=True)
 class _StorageType:
-    """The type of a storage in a persistent id. Calling it is an error."""
+    """The type of a storage in a persistent id. It is no function: a call of it is an error."""
 
     dtype: str
-
-    def __call__(self, *_: Any) -> None:
-        raise PickleError("makes a storage in a way that PyTorch does not")
-
-    @property
-    def item_bytes(self) -> int:
-        return 2 if self.dtype == _BFLOAT16 else np.dtype(self.dtype).itemsize
 
 
 @dataclass
@@ -190,11 +186,7 @@ class _Tensor(Buildable):
         self.storage, self.offset, self.shape, self.strides = storage, offset, shape, strides
 
     def value(self) -> np.ndarray:
-        dtype, data = self.storage.type.dtype, self.storage.data
-        if dtype != _BFLOAT16:
-            return array_of(data, np.dtype(dtype), self.shape, self.strides, self.offset)
-        upper_half = array_of(data, np.dtype("<u2"), self.shape, self.strides, self.offset)
-        return np.left_shift(upper_half, 16, dtype="<u4").view("<f4")
+        return _numbers(self.storage.data, self.storage.type.dtype, self.shape, self.strides, self.offset)
 
 
 class _Content:
@@ -213,8 +205,8 @@ class _Content:
         """The content of one pickle, whose tensors still lack their data."""
         return read_pickle(stream, self._table(), self._storage)
 
-    def _table(self) -> dict[tuple[str, str], Callable[..., Any]]:
-        table = array_table()
+    def _table(self) -> dict[tuple[str, str], Any]:
+        table: dict[tuple[str, str], Any] = {**array_table()}
         table["torch._utils", "_rebuild_tensor_v2"] = self._tensor
         table["torch._utils", "_rebuild_tensor"] = self._tensor
         table["torch._utils", "_rebuild_parameter"] = _parameter
@@ -239,11 +231,7 @@ class _Content:
         return known
 
     def _tensor(self, storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Tensor:
-        if (
-            not isinstance(storage, _Storage)
-            or not isinstance(shape, tuple)
-            or not isinstance(strides, tuple)
-        ):
+        if not isinstance(storage, _Storage) or not all(isinstance(one, tuple) for one in (shape, strides)):
             raise PickleError("has a tensor without a storage or shape")
         check_layout(shape, strides, offset)
         self._elements_left -= math.prod(shape)
@@ -338,5 +326,5 @@ def read_torch_pickles(file: mmap.mmap) -> Any:
         storage = content.storages.get(key) if isinstance(key, str) else None
         if storage is None or file.read(8) != struct.pack("<q", storage.num_elements):
             raise PickleError("has other storages than its tensors need")
-        storage.data = file.read(storage.num_elements * storage.type.item_bytes)
+        storage.data = file.read(storage.num_elements * np.dtype(storage.type.dtype).itemsize)
     return settle(unsettled)
