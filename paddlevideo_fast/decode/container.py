@@ -9,7 +9,8 @@ import av
 
 from paddlevideo_fast.decode.gaps import find_gaps, num_lost_at_end
 from paddlevideo_fast.decode.keyframes import correct_keyframes
-from paddlevideo_fast.decode.mpeg4 import unpack
+from paddlevideo_fast.decode.mpeg4 import NOT_CODED, unpack
+from paddlevideo_fast.decode.packets import hidden_packets
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
 
@@ -181,6 +182,7 @@ class Demuxed(NamedTuple):
         packets: in decoding order; those of MPEG-4 with one picture each.
         cut: how it shows that the file is cut off; empty where it is not.
         num_lost: frames behind the cut, as far as the file says.
+        hidden: numbers of the packets that are not shown.
         vops: of MPEG-4 packets, as `mpeg4.unpack` gives them.
     """
 
@@ -189,6 +191,7 @@ class Demuxed(NamedTuple):
     packets: list[Any]
     cut: str
     num_lost: int
+    hidden: set[int]
     vops: list[int]
 
 
@@ -217,11 +220,12 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
                 if num_lost > _MOST_FRAMES_A_PACKET * len(packets):
                     cause = f"{num_lost} frames would be lost behind {len(packets)} packets"
                     raise VideoDecodeError(source.name, f"damaged: {cut}; {cause}")
-            vops: list[int] = []
+            hidden, vops = hidden_packets(packets), list[int]()
             if stream.codec_context.name == "mpeg4":
                 packets, vops = unpack(packets, stream.codec_context.extradata or b"")
+                hidden.update(number for number, kind in enumerate(vops[:-1]) if kind == NOT_CODED)
             correct_keyframes(packets, stream.codec_context)
-            return Demuxed(container, stream, packets, cut, num_lost, vops)
+            return Demuxed(container, stream, packets, cut, num_lost, hidden, vops)
         except BaseException:
             source.release()
             container.close()

@@ -44,6 +44,7 @@ from paddlevideo_fast.decode.packets import (
     Clock,
     FrameIndex,
     Timing,
+    hidden_packets,
     index_packets,
     timing_of,
 )
@@ -101,7 +102,7 @@ class StoredIndex(NamedTuple):
         return cls(
             np.array(index.order, np.int32),
             np.array(index.access_points, np.int32),
-            np.array([number for number, packet in enumerate(packets) if packet.is_discard], np.int32),
+            np.array(sorted(hidden_packets(packets)), np.int32),
             np.array(pts, np.int64),
             np.array([packet.size for packet in packets], np.int32),
             np.array([] if is_regular else timing.ticks, np.int64),
@@ -356,11 +357,12 @@ def index_by_ranges(source: VideoSource) -> StoredIndex | None:
         if not all(head.is_keyframe for head in heads) or ParameterSetChanges(heads, stream.codec_context):
             return None
         points = [number for number, packet in enumerate(packets) if packet.is_keyframe]
-        index = index_packets(packets, stream, points)
+        cut_away = hidden_packets(packets)
+        index = index_packets(packets, stream, points, cut_away)
         if index is None:
             return None
         first = next(packet for packet in container.demux(stream) if packet.size)
-        timing = timing_of(Clock.of(stream, packets), len(index.shown))
+        timing = timing_of(Clock.of(stream, packets, cut_away), len(index.shown))
         may_turn = may_be_turned(source, stream, first)
         stored = StoredIndex.of(index, timing, packets, [packet.pts for packet in packets], may_turn)
     except LIBAV_ERRORS:

@@ -58,8 +58,6 @@ def unpack(packets: Sequence[Any], header: bytes) -> tuple[list[Any], list[int]]
             packet = _with_data(packet, data, kind)
         else:
             kind = _type_of(memoryview(packet)[starts[0] :], num_time_bits) if starts else NO_VOP
-        if kind == NOT_CODED:
-            packet.pts = None  # nothing is shown at its time
         unpacked.append(packet)
         kinds.append(kind)
     return unpacked, kinds

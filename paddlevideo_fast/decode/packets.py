@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate
@@ -113,9 +113,9 @@ class Clock(NamedTuple):
     rate: Fraction | None
 
     @classmethod
-    def of(cls, stream: Any, packets: Iterable[Any]) -> Clock:
-        """The clock of a stream."""
-        timestamps = [None if packet.is_discard else packet.pts for packet in packets]
+    def of(cls, stream: Any, packets: Iterable[Any], hidden: Container[int]) -> Clock:
+        """The clock of a stream; `hidden` are the numbers of the packets that are not shown."""
+        timestamps = [None if packet_no in hidden else packet.pts for packet_no, packet in enumerate(packets)]
         return cls(timestamps, stream.time_base, rate_of(stream))
 
 
@@ -157,7 +157,7 @@ class FrameIndex:
         order: numbers of the packets that hold a picture, in the order the pictures are shown.
         access_points: numbers of the packets at which a new decoder may begin, ascending.
         num_packets: of the stream.
-        hidden: packets with pictures that are decoded but not shown (cut away by an edit list).
+        hidden: packets with pictures that are decoded but not shown.
 
     Attributes:
         order: as given.
@@ -257,8 +257,17 @@ class FrameIndex:
         return self._ends[at] if at < len(self._ends) else self._num_packets
 
 
+def hidden_packets(packets: Iterable[Any]) -> set[int]:
+    """The numbers of the packets that an edit list cuts away."""
+    return {packet_no for packet_no, packet in enumerate(packets) if packet.is_discard}
+
+
 def index_packets(
-    packets: Sequence[Any], stream: Any, access_points: Sequence[int], vops: Sequence[int] = ()
+    packets: Sequence[Any],
+    stream: Any,
+    access_points: Sequence[int],
+    hidden: Collection[int],
+    vops: Sequence[int] = (),
 ) -> FrameIndex | None:
     """The index of a stream worked out without decoding, or None where only decoding tells.
 
@@ -271,6 +280,7 @@ def index_packets(
         packets: of the stream, in decoding order.
         stream: that they are of.
         access_points: numbers of the packets at which a new decoder may begin.
+        hidden: numbers of the packets that are not shown.
         vops: of MPEG-4 packets, as `mpeg4.unpack` gives them.
     """
     codec_context = stream.codec_context
@@ -284,7 +294,6 @@ def index_packets(
         order = _order_by_type(vops) if codec == "mpeg4" else _order_by_time(packets, stream)
     if not order or order[0] != 0:
         return None
-    hidden = [packet_no for packet_no, packet in enumerate(packets) if packet.is_discard]
     return FrameIndex(order, access_points, len(packets), hidden) if len(hidden) < len(order) else None
 
 
@@ -318,12 +327,16 @@ def _order_by_type(vops: Sequence[int]) -> list[int] | None:
     """MPEG-4 shows a B picture at once, and any other when the next that is no B picture comes."""
     order: list[int] = []
     held: list[int] = []
+    if vops[-1] == NOT_CODED:
+        return None  # at the end, libav shows another picture in its place
     for packet_no, kind in enumerate(vops):
         if kind == NO_VOP or (kind == B_VOP and not order):
             return None  # or a B picture that lacks what it refers to
         if kind == B_VOP:
             order.append(packet_no)
-        elif kind != NOT_CODED:
+        elif kind == NOT_CODED:
+            held.append(packet_no)
+        else:
             order += held
             held = [packet_no]
     return order + held

@@ -140,13 +140,13 @@ class PictureDecoder:
         if not self._is_constant:
             self._source.keep()  # decoders will be replaced, see `_reset`
         access_points = changes.random_access_points
-        index = index_packets(packets, stream, access_points, found.vops)
-        self._clock = Clock.of(stream, packets)
+        index = index_packets(packets, stream, access_points, found.hidden, found.vops)
+        self._clock = Clock.of(stream, packets, found.hidden)
         pts = [packet.pts for packet in packets] if state or found.cut else []
         for packet_no, packet in enumerate(packets):
             packet.pts = packet_no
         may_turn = may_be_turned(self._source, stream, packets[0])
-        self._use_index(index or self._learn_index(stream, access_points), may_turn)
+        self._use_index(index or self._learn_index(stream, access_points, found.hidden), may_turn)
         if self._is_counted:
             self._may_skip, self.shown = False, [*range(self._num_counted)]
         else:
@@ -207,7 +207,7 @@ class PictureDecoder:
         self._packets = []
         self._container.close()
 
-    def _learn_index(self, stream: Any, access_points: list[int]) -> FrameIndex:
+    def _learn_index(self, stream: Any, access_points: list[int], hidden: set[int]) -> FrameIndex:
         """Learns the presentation order by decoding everything once, if the packets alone do not give it.
 
         If packet numbers do not give it either (two pictures in one packet), pictures are counted, and
@@ -221,7 +221,7 @@ class PictureDecoder:
         if None in order or len(set(order)) < len(order):
             self._is_counted, self._num_counted = True, len(order)
             return self._index
-        return FrameIndex(order, access_points, num_packets)
+        return FrameIndex(order, access_points, num_packets, hidden)
 
     def frames_around(self, wanted: Sequence[int]) -> Sequence[int]:
         """These frames, and all others that one pass over their groups of pictures gives."""

@@ -76,7 +76,7 @@ def pack_b_frames(packets: list[Any]) -> list[Any]:
             data = data.replace(_VOP, _START_CODE + b"\xb2DivX503b1393p" + _VOP, 1)
         if vop_type(data) == 2:
             arranged[-1] = with_data(arranged[-1], bytes(arranged[-1]) + data)
-            data = uncoded_vop(1)
+            data = uncoded_vop(bytes(arranged[-1]))
         arranged.append(with_data(packet, data))
     return arranged
 
@@ -92,19 +92,25 @@ def pack_as_xvid(packets: list[Any]) -> list[Any]:
             rows[-1].append(data)
         else:
             rows.append([data])
-    rows[0][0] = rows[0][0].replace(_VOP, _START_CODE + b"\xb2DivX503b1393p" + _VOP, 1)
     arranged = []
     for row in rows:
+        if not vop_type(row[0]):
+            row[0] = row[0].replace(_VOP, _START_CODE + b"\xb2DivX503b1393p" + _VOP, 1)
         if len(row) > 1:
             row[:2] = [row[0] + row[1]]
-            row.append(uncoded_vop(vop_type(row[0])))
+            row.append(uncoded_vop(row[0]))
         arranged += row
     return [with_data(packet, data) for packet, data in zip(packets, arranged)]
 
 
-def uncoded_vop(kind: int) -> bytes:
-    """A picture of MPEG-4 at 25 frames a second that shows nothing, of type 0 (I) or 1 (P)."""
-    return _VOP + bytes([kind << 6 | 0x11, 0xCF])
+def uncoded_vop(packet: bytes) -> bytes:
+    """A picture of MPEG-4 that shows nothing, with type and time of the first in a packet of `write_clip`."""
+    at = packet.index(_VOP) + len(_VOP)
+    header = f"{int.from_bytes(packet[at : at + 4], 'big'):032b}"
+    num_bits = header.index("0", 2) + 1 + 1 + 5 + 1  # type, seconds, a marker, 25ths of a second, a marker
+    bits = header[:num_bits] + "00"  # not coded, and filled up to a whole byte
+    bits += "1" * (-len(bits) % 8)
+    return _VOP + int(bits, 2).to_bytes(len(bits) // 8, "big")
 
 
 def vop_type(data: bytes) -> int:

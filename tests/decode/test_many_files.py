@@ -1,0 +1,55 @@
+"""Hundreds of files: each frame alone and in sequence is what decoding in sequence gives."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.errors import VideoDecodeError
+from tests.support.exact_corpus import in_sequence
+from tests.support.many_clips import MANY, write_one_of_many
+from tests.support.numbered_clips import read_number
+
+# Intact files that are refused, and why.
+REFUSED: dict[str, str] = {
+    r"h264_open_gop_cut\.\w+": "mmco: unref short failure",
+    r"mpeg2_interlaced\.vob": "its frames are not in the order of time",
+}
+
+
+def wrong_frames(path: Path, numbers: list[int]) -> list[int]:
+    """Frames that differ from decoding in sequence, read alone or in sequence."""
+    expected = in_sequence(path)
+    assert [read_number(frame) for frame in expected] == numbers, path.name
+    with open_video(path) as reader:
+        assert reader.num_frames == len(expected), path.name
+        found = [index for index, frame in enumerate(reader) if not np.array_equal(frame, expected[index])]
+        for index in np.random.default_rng(0).permutation(len(expected)).tolist():
+            if not np.array_equal(reader.read([index])[0], expected[index]):
+                found.append(index)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", sorted({name.split(".")[0].split("_")[0] for name in MANY}))
+def test_all_files_of_a_codec(codec, tmp_path):
+    wrong, refused = {}, {}
+    names = [name for name in MANY if re.split("[._]", name)[0] == codec]
+    for name in names:
+        path, numbers = write_one_of_many(tmp_path, name)
+        try:
+            wrong[name] = wrong_frames(path, numbers)
+        except VideoDecodeError as error:
+            refused[name] = str(error)
+    assert {name: frames for name, frames in wrong.items() if frames} == {}
+    for name, cause in refused.items():
+        assert any(re.fullmatch(kind, name) and why in cause for kind, why in REFUSED.items()), cause
+    assert len(wrong) + len(refused) == len(names)
+
+
+def test_there_are_many():
+    assert len(MANY) > 300
