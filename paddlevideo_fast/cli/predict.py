@@ -231,6 +231,8 @@ def _explaining(args: argparse.Namespace, predictor: Any, folder: Path) -> Any:
         return Explaining(by_occlusion(predictor), folder, shown_url(args.explain))
     if args.provider[:1] == ["cpu"]:
         paddle.set_device("cpu")
+    elif args.gpu is not None:
+        paddle.set_device(f"gpu:{args.gpu}")
     cfg, weights = network_of(args)
     model = build_model(cfg["MODEL"], load_pretrained=False)
     load_weights(model, weights, strict=True)

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import ctypes
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,12 @@ def _probability(text: str) -> float:
         if 0 <= float(text) <= 1:
             return float(text)
     raise argparse.ArgumentTypeError(f"{text!r} is no probability, from 0 to 1")
+
+
+def _device(text: str) -> str:
+    if re.fullmatch(r"cpu|gpu(:\d+)?", text):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is neither cpu, gpu nor gpu:N, such as gpu:1")
 
 
 def truth(text: str) -> bool:
@@ -62,8 +69,10 @@ PROGRAM_OPTIONS: dict[str, dict[str, Any]] = {
         "more (default 0.5)",
     },
     "--device": {
-        "choices": ("cpu", "gpu"),
-        "help": "where the program runs (default: Paddle's device; an .onnx program: cpu)",
+        "type": _device,
+        "metavar": "DEVICE",
+        "help": "where the program runs: cpu, gpu, or gpu:N for the GPU with this number (default: Paddle's "
+        "device; an .onnx program: cpu)",
     },
     "--use_gpu": {"type": truth, "help": "True or False, as --device gpu and cpu"},
     "--provider": {
@@ -93,10 +102,11 @@ PROGRAM_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def check_program(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Rules of a command line with `PROGRAM_OPTIONS`; sets `args.provider`, `model` and `has_weights`."""
+    """Rules of a command line with `PROGRAM_OPTIONS`; sets `args.provider`, `gpu`, `model`, `has_weights`."""
     if args.device and args.use_gpu is not None:
         parser.error("--device: says the same as --use_gpu; leave one of the two out")
-    device = args.device or {None: None, True: "gpu", False: "cpu"}[args.use_gpu]
+    device, _, number = (args.device or {None: "", True: "gpu", False: "cpu"}[args.use_gpu]).partition(":")
+    args.gpu = int(number) if number else None
     if args.provider and (device or args.use_tensorrt):
         parser.error("--provider: says where the program runs; leave out --device, --use_gpu, --use_tensorrt")
     if args.use_tensorrt and device == "cpu":
@@ -207,6 +217,7 @@ def make_predictor(args: argparse.Namespace) -> Any:
         cpu_threads=args.cpu_threads,
         use_mkldnn=args.enable_mkldnn,
         optimize=args.ir_optim,
+        gpu=args.gpu,
     )
     program = _program(args)
     beside = settings_file(program)

@@ -22,7 +22,7 @@ from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.sync import Mirror, fetched
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.log import get_logger, is_unicode
-from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.machine import gpu_number, num_cores
 
 Provider = Literal["cpu", "cuda", "tensorrt"]
 Runtime = Literal["onnxruntime", "paddle", "onednn"]
@@ -50,6 +50,7 @@ class ProgramOptions:
         use_mkldnn: Paddle Inference with oneDNN's operators on a CPU, for convolutional networks, or without;
             True is not for an .onnx program. None: as `open_program` chooses, else without.
         optimize: let Paddle or onnxruntime rewrite the program before it runs.
+        gpu: number of the GPU, of those that this process sees; None: the one that Paddle computes on.
     """
 
     providers: Sequence[Provider] = ()
@@ -58,6 +59,12 @@ class ProgramOptions:
     cpu_threads: int | None = None
     use_mkldnn: bool | None = None
     optimize: bool = True
+    gpu: int | None = None
+
+    @property
+    def gpu_number(self) -> int:
+        """Which GPU runs the program, where one does."""
+        return gpu_number(paddle.get_device()) or 0 if self.gpu is None else self.gpu
 
     @property
     def num_threads(self) -> int:
@@ -173,8 +180,11 @@ def _check_paddle_has(provider: Provider, options: ProgramOptions) -> None:
             raise ProviderError("precision fp16: needs a GPU; use fp32")
     elif not paddle.is_compiled_with_cuda():
         raise ProviderError(f"{provider}: this Paddle is built for CPUs; install paddlepaddle-gpu")
-    elif not paddle.device.cuda.device_count():
+    elif not (num_gpus := paddle.device.cuda.device_count()):
         raise ProviderError(f"{provider}: Paddle finds no GPU here; take the provider cpu")
+    elif options.gpu_number >= num_gpus:
+        text = f"the GPUs here have the numbers 0 to {num_gpus - 1}"
+        raise ProviderError(f"{provider}: there is no GPU {options.gpu_number}; {text}")
     elif provider == "tensorrt" and not any(inference.get_trt_compile_version()):
         raise ProviderError(
             f"tensorrt: this Paddle ({paddle.__version__}) is built without TensorRT; take the provider cuda"
@@ -190,7 +200,7 @@ def _config(model_file: Path, params_file: Path, options: ProgramOptions, provid
     if provider != "cpu":
         half = options.precision == "fp16"
         kind = inference.PrecisionType.Half if half else inference.PrecisionType.Float32
-        config.enable_use_gpu(options.gpu_mem_mb, 0, kind)
+        config.enable_use_gpu(options.gpu_mem_mb, options.gpu_number, kind)
         if provider == "tensorrt":
             config.enable_tensorrt_engine(
                 workspace_size=_TENSORRT_WORKSPACE, precision_mode=kind, use_static=False
@@ -277,13 +287,15 @@ _TENSORRT_WORKSPACE = 1 << 30  # bytes
 def _onnx_providers(provider: Provider, options: ProgramOptions) -> list[Any]:
     """What onnxruntime tries for each operator, in this order; operators without a kernel go to the next."""
     # onnxruntime's exhaustive search, its default, costs up to a second at each new shape
+    device = {"device_id": options.gpu_number}
     on_cuda = {"gpu_mem_limit": options.gpu_mem_mb << 20, "cudnn_conv_algo_search": "HEURISTIC"}
     chain: dict[Provider, Any] = {
         "cpu": "CPUExecutionProvider",
-        "cuda": ("CUDAExecutionProvider", on_cuda),
+        "cuda": ("CUDAExecutionProvider", {**device, **on_cuda}),
         "tensorrt": (
             "TensorrtExecutionProvider",
             {
+                **device,
                 "trt_max_workspace_size": _TENSORRT_WORKSPACE,
                 "trt_fp16_enable": options.precision == "fp16",
             },
@@ -400,7 +412,10 @@ def open_program(
     has_ending = Path(os.fspath(model_file)).suffix in PROGRAM_SUFFIXES
     model_file = find_program(model_file)
     if not has_ending and params_file is None and model_file.suffix != ONNX_SUFFIX:
+        named = model_file.name
         model_file, options = _fastest(model_file, options, runtime, checksums or {})
+        if model_file.suffix == ONNX_SUFFIX:
+            get_logger().info("onnxruntime runs %s; to use Paddle Inference, name %s", model_file, named)
     if model_file.suffix not in PROGRAM_SUFFIXES:
         raise ProgramError(f"{model_file}: is no program; expected one of {', '.join(PROGRAM_SUFFIXES)}")
     params = None
@@ -432,7 +447,7 @@ def _fastest(
     model_file: Path, options: ProgramOptions, runtime: Runtime, checksums: Mapping[str, int]
 ) -> tuple[Path, ProgramOptions]:
     """A program of Paddle, or the .onnx beside it, and options: on a CPU as `runtime` says."""
-    if not _is_on_cpu(options) or options.use_mkldnn is not None:
+    if model_file.suffix == ONNX_SUFFIX or not _is_on_cpu(options) or options.use_mkldnn is not None:
         return model_file, options
     if runtime == "onednn":
         return model_file, replace(options, use_mkldnn=True)
@@ -440,7 +455,6 @@ def _fastest(
     is_there = onnx.is_file() and ONNX_SUFFIX in checksums
     if runtime == "paddle" or not is_there or importlib.util.find_spec("onnxruntime") is None:
         return model_file, options
-    get_logger().info("onnxruntime runs %s; to use Paddle Inference, name %s", onnx, model_file.name)
     return onnx, options
 
 
@@ -490,7 +504,8 @@ def fastest_runtime(
     Raises:
         ProgramError: the options are not for a CPU, or as of `open_program`.
     """
-    if not _is_on_cpu(options or ProgramOptions()):
+    options = options or ProgramOptions()
+    if not _is_on_cpu(options):
         raise ProgramError(
             "backend auto: measures what is fastest on a CPU; take the provider cpu, or no backend"
         )
@@ -498,7 +513,8 @@ def fastest_runtime(
     programs: dict[Runtime, Program] = {}
     for runtime in RUNTIMES:
         try:
-            program = open_program(model_file, None, options, checksums, runtime)
+            file, how = _fastest(find_program(model_file), options, runtime, checksums or {})
+            program = open_program(file, None, how, checksums)
             found = program.run(clips)
         except (ProgramError, InstallationError) as error:
             get_logger().info("%s is left out: %s", runtime, error)

@@ -466,6 +466,7 @@ def _from_workers(writer: FeatureWriter, network: Network, work: Work) -> Iterat
 def _compute_block(task: _Task) -> list[Rows]:
     """Computes a block with the network of this process, which is built for the first block of a run."""
     with _ONE_AT_A_TIME:
+        paddle.set_device(paddle.get_device())  # a thread of a worker begins on the first GPU
         before = os.getcwd()
         os.chdir(task.working)
         try:

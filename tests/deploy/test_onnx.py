@@ -335,7 +335,10 @@ def test_backends_are_measured_or_named(exported, run, motion_videos):
         assert code == 0, err
         found[backend] = json.loads(out)[0]["top"][0]
         if backend == "auto":
-            assert re.search(r"takes onnxruntime [\d.]+ ms, paddle [\d.]+ ms, onednn [\d.]+ ms; the", err)
+            (chosen,) = re.findall(
+                r"takes onnxruntime [\d.]+ ms, paddle [\d.]+ ms, onednn [\d.]+ ms; the backend is (\w+)", err
+            )
+            assert err.count("onnxruntime runs") == (chosen == "onnxruntime"), err
     assert len({one["class_id"] for one in found.values()}) == 1
     code, _, err = run("predict", alone.with_suffix(""), "-i", video, "--backend", "auto")
     assert code == 0

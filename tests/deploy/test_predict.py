@@ -282,6 +282,8 @@ def test_benchmark_and_a_list_of_files(exported, predict, motion_videos, tmp_pat
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
+        ("--device=gpu:x", "'gpu:x' is neither cpu, gpu nor gpu:N"),
+        ("--device=gpu:1 --backend auto", "--backend: is for a CPU"),
         ("--use_xpu=True", "unrecognized arguments: --use_xpu"),
         ("--precision=int8", "invalid choice: 'int8'"),
         ("--enable_mkldnn=perhaps", "'perhaps' is neither True nor False"),
@@ -369,3 +371,29 @@ def test_logits_that_are_not_finite_are_no_prediction(exported, predict, motion_
     code, out, err = predict("-i", motion_videos / "valid", "--model_file", program, "--json")
     assert (code, err.count("logits that are not finite")) == (2, 1)
     assert len(json.loads(out)) == 1  # what was predicted before is not lost
+
+
+def test_the_gpu_is_the_chosen_one_or_paddles(monkeypatch, exported):
+    from paddle import inference
+
+    from paddlevideo_fast.deploy import program
+
+    files, numbers = exported("tsm", ExportOptions("uint8")), []
+
+    class Config(inference.Config):
+        def enable_use_gpu(self, memory_mb, number, *precision):
+            numbers.append(number)
+
+    monkeypatch.setattr(program.inference, "Config", Config)
+    monkeypatch.setattr(program.paddle, "get_device", lambda: "gpu:2")
+    for options, number in ((program.ProgramOptions(), 2), (program.ProgramOptions(gpu=3), 3)):
+        program._config(files.program, files.params, options, "cuda")
+        on_onnx = program._onnx_providers("tensorrt", options)
+        assert numbers.pop() == number
+        assert [given["device_id"] for _, given in on_onnx[:2]] == [number, number]
+    monkeypatch.setattr(program.paddle, "is_compiled_with_cuda", lambda: True)
+    monkeypatch.setattr(program.paddle.device.cuda, "device_count", lambda: 3)
+    with pytest.raises(
+        program.ProviderError, match="there is no GPU 3; the GPUs here have the numbers 0 to 2"
+    ):
+        program._check_paddle_has("cuda", program.ProgramOptions(gpu=3))
