@@ -18,10 +18,7 @@ MKL_PATH = "MKL_DEBUG_CPU_TYPE"
 MKL_SWITCH = "PADDLEVIDEO_FAST_MKL"  # "off" leaves MKL alone
 
 # Values of MKL_PATH, the fastest first, with the instructions that each needs, as the kernel names them.
-_MKL_PATHS = (
-    ("7", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"}),
-    ("5", {"avx2", "fma"}),
-)
+_MKL_PATHS = (("7", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"}), ("5", {"avx2", "fma"}))
 
 # Loads MKL and computes with it; argument: Paddle's folder of libraries.
 _MKL_TRIAL = """

@@ -87,10 +87,7 @@ def train(cfg: Config, callbacks: Sequence[Callback] = ()) -> Trainer:
 
 
 def _train(
-    plan: RunPlan,
-    distribution: Distribution,
-    held: contextlib.ExitStack,
-    callbacks: Sequence[Callback],
+    plan: RunPlan, distribution: Distribution, held: contextlib.ExitStack, callbacks: Sequence[Callback]
 ) -> Trainer:
     """See `train`; `held` keeps other runs out of the output folder as long as it is open."""
     if not plan.spec.config.get("output_dir"):
@@ -209,11 +206,7 @@ def test(cfg: Config) -> dict[str, float]:
 
 
 def _test(
-    spec: RunSpec,
-    pipelines: Pipelines,
-    weights: str,
-    distribution: Distribution,
-    held: contextlib.ExitStack,
+    spec: RunSpec, pipelines: Pipelines, weights: str, distribution: Distribution, held: contextlib.ExitStack
 ) -> dict[str, float]:
     """See `test`; `held` keeps other tests out of the output folder as long as it is open."""
     if not spec.config.get("output_dir"):  # beside the tested weights, if they are of a run of this config

@@ -6,13 +6,7 @@ The fields are the schema, as the constructor of a component is, and their texts
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    TypeVar,
-)
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from paddlevideo_fast.config.types import Count, NonNegative, PositiveInt, Range, Share, Size
 
@@ -165,7 +159,7 @@ class DatasetSettings:
     max_bad_share: Share = 0.1
 
     ignored_arguments: ClassVar[dict[str, str]] = {
-        "shuffle_valid": "the order does not change the result of an evaluation",
+        "shuffle_valid": "the order does not change the result of an evaluation"
     }
     refused_arguments: ClassVar[dict[str, str]] = dict.fromkeys(
         ("quant", "batch_nums"),
@@ -320,7 +314,7 @@ class GradientAccumulation:
     global_batch_size: PositiveInt
 
     ignored_arguments: ClassVar[dict[str, str]] = {
-        "num_iters": "it follows from global_batch_size, DATASET.batch_size and the number of processes",
+        "num_iters": "it follows from global_batch_size, DATASET.batch_size and the number of processes"
     }
 
 

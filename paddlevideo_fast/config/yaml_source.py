@@ -204,10 +204,7 @@ class _Reader:
         return None
 
     def _compare(
-        self,
-        first: tuple[yaml.Node, yaml.Node],
-        again: tuple[yaml.Node, yaml.Node],
-        path: KeyPath,
+        self, first: tuple[yaml.Node, yaml.Node], again: tuple[yaml.Node, yaml.Node], path: KeyPath
     ) -> None:
         """A key that comes again is a slip. With an equal value it cannot matter which one counts."""
         line = first[0].start_mark.line + 1

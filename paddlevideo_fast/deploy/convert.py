@@ -29,13 +29,7 @@ from paddlevideo_fast.modeling.backbones.swin import SwinConverter
 from paddlevideo_fast.modeling.backbones.timesformer import TimeSformerConverter, TokShiftConverter
 from paddlevideo_fast.modeling.backbones.videomae import HuggingFaceVideoMAEConverter, VideoMAEConverter
 from paddlevideo_fast.modeling.backbones.vjepa2 import VJEPA2Converter
-from paddlevideo_fast.modeling.converters import (
-    Converter,
-    Network,
-    PaddleVideoConverter,
-    Target,
-    Weights,
-)
+from paddlevideo_fast.modeling.converters import Converter, Network, PaddleVideoConverter, Target, Weights
 from paddlevideo_fast.modeling.weights import COMPUTED, adapt_tensor, candidate_names
 from paddlevideo_fast.registry import did_you_mean
 

@@ -84,9 +84,7 @@ class StepCost:
             return self.train_sec + self.read_sec
         read_sec = self.read_sec + self.transport_sec
         return max(
-            self.train_sec,
-            read_sec / self.num_workers,
-            (self.train_cpu_sec + read_sec) / self.num_cores,
+            self.train_sec, read_sec / self.num_workers, (self.train_cpu_sec + read_sec) / self.num_cores
         )
 
     def gain(self, **changes: Any) -> float:

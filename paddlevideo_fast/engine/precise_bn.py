@@ -18,10 +18,7 @@ Statistics = dict[str, tuple[paddle.Tensor, paddle.Tensor]]
 
 
 def population_statistics(
-    evaluator: Evaluator,
-    model: VideoModel,
-    epoch: int = 0,
-    check_stop: Callable[[], None] | None = None,
+    evaluator: Evaluator, model: VideoModel, epoch: int = 0, check_stop: Callable[[], None] | None = None
 ) -> Statistics:
     """Mean and variance of the inputs of each batch norm, over all batches and ranks. Changes nothing.
 

@@ -72,10 +72,7 @@ class Lock(NamedTuple):
 
 @contextlib.contextmanager
 def only_writer(
-    folder: str | Path,
-    file: str = "",
-    given_by: str = "--output",
-    share: tuple[str, int] | None = None,
+    folder: str | Path, file: str = "", given_by: str = "--output", share: tuple[str, int] | None = None
 ) -> Iterator[Lock]:
     """Keeps other processes, and other calls in this one, from writing to the same place.
 

@@ -90,11 +90,7 @@ class Batch:
         return [(incident.path, incident.cause) for incident in self.incidents if incident.kind == "failed"]
 
 
-def make_batch(
-    dataset: ClipSource,
-    requests: Sequence[ClipRequest],
-    allocate: Allocate = _PRIVATE,
-) -> Batch:
+def make_batch(dataset: ClipSource, requests: Sequence[ClipRequest], allocate: Allocate = _PRIVATE) -> Batch:
     """Makes the samples of a batch, one record after the other, in place.
 
     Args:

@@ -36,13 +36,7 @@ from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.pipeline import Decoder, Pipeline
 from paddlevideo_fast.loader.request import BETWEEN, CLIP, SUBSTITUTE, ClipRequest, Middle, generator
 from paddlevideo_fast.loader.sampling import AboveZero, DecodeSampler, FrameSampler
-from paddlevideo_fast.loader.untrimmed import (
-    Background,
-    Windows,
-    between,
-    windows_of,
-    with_background,
-)
+from paddlevideo_fast.loader.untrimmed import Background, Windows, between, windows_of, with_background
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS
 

@@ -292,7 +292,7 @@ class DecodeSampler:
     """
 
     ignored_arguments: ClassVar[dict[str, str]] = {
-        "default_sampling_rate": "the rate of a phase is part of each request",
+        "default_sampling_rate": "the rate of a phase is part of each request"
     }
     num_clips = 1
 

@@ -203,9 +203,7 @@ class RecognizerDistillation(Freezable):
         return tuple(getattr(self, name)(clips) for name in self._names)
 
     def loss(
-        self,
-        outputs: paddle.Tensor | Sequence[paddle.Tensor],
-        labels: paddle.Tensor | MixedLabels,
+        self, outputs: paddle.Tensor | Sequence[paddle.Tensor], labels: paddle.Tensor | MixedLabels
     ) -> paddle.Tensor:
         """Scalar loss of what `forward` gave in the same mode and labels (int64 [N] or `MixedLabels`)."""
         logits = dict(zip(self._names, outputs)) if self.training else {STUDENT: outputs}
@@ -265,10 +263,7 @@ def _no_student(names: Iterable[str]) -> str:
 
 
 def _problems(
-    names: Sequence[str],
-    loss: Mapping[str, Sequence[nn.Layer]],
-    frozen: Sequence[bool],
-    taken: Sequence[str],
+    names: Sequence[str], loss: Mapping[str, Sequence[nn.Layer]], frozen: Sequence[bool], taken: Sequence[str]
 ) -> list[str]:
     problems = [
         f"MODEL.models.{index}.{name}: a network cannot be called so; take another name"

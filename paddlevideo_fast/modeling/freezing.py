@@ -66,10 +66,7 @@ class Freezing:
     """
 
     def __init__(
-        self,
-        model: nn.Layer,
-        parts: Sequence[str],
-        unfreeze_at: int | Mapping[str, int] | None = None,
+        self, model: nn.Layer, parts: Sequence[str], unfreeze_at: int | Mapping[str, int] | None = None
     ) -> None:
         self._model = model
         epochs = unfreeze_at if isinstance(unfreeze_at, Mapping) else dict.fromkeys(parts, unfreeze_at)

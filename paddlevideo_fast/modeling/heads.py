@@ -69,10 +69,7 @@ class Head(BaseHead):
     parts: ClassVar[dict[str, Registry]] = {"loss_cfg": LOSSES}
 
     def __init__(
-        self,
-        loss_cfg: nn.Layer | None = None,
-        ls_eps: Share = 0.0,
-        activation: Activation = "softmax",
+        self, loss_cfg: nn.Layer | None = None, ls_eps: Share = 0.0, activation: Activation = "softmax"
     ) -> None:
         super().__init__()
         self.ls_eps = ls_eps
@@ -167,7 +164,7 @@ class FrameHead(LinearHead):
     """
 
     ignored_arguments: ClassVar[dict[str, str]] = {
-        "num_seg": "the head takes the number of frames from the clip",
+        "num_seg": "the head takes the number of frames from the clip"
     }
     drop_before_mean: ClassVar[bool] = False
 
@@ -321,7 +318,7 @@ class TokenShiftHead(TokenHead):
     """
 
     ignored_arguments: ClassVar[dict[str, str]] = {
-        "num_seg": "the backbone takes the mean over the frames of the clip",
+        "num_seg": "the backbone takes the mean over the frames of the clip"
     }
 
     def __init__(self, ls_eps: Share = 0.01, **shared: Any) -> None:
@@ -446,7 +443,7 @@ class I3DHead(ClipHead):
     """The head of I3D and Slow-only."""
 
     ignored_arguments: ClassVar[dict[str, str]] = {
-        "spatial_type": "crop_size says whether the mean is global",
+        "spatial_type": "crop_size says whether the mean is global"
     }
 
     def __init__(self, in_channels: Size = 2048, **shared: Any) -> None:
@@ -469,11 +466,7 @@ class X3DHead(ClipHead):
     linear_name = "projection"
 
     def __init__(
-        self,
-        in_channels: Size = 432,
-        dim_c5: Size = 2048,
-        crop_size: Size | None = None,
-        **shared: Any,
+        self, in_channels: Size = 432, dim_c5: Size = 2048, crop_size: Size | None = None, **shared: Any
     ) -> None:
         super().__init__(in_channels=dim_c5, crop_size=crop_size, **shared)
         self.in_channels = in_channels

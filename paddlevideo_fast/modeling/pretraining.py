@@ -147,12 +147,7 @@ class Pretrain(RecognizerTransformer):
     data_formats = ("NLC",)
     has_classes = False
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        head: BaseHead,
-        mask_ratio: Share = 0.9,
-    ) -> None:
+    def __init__(self, backbone: Backbone, head: BaseHead, mask_ratio: Share = 0.9) -> None:
         super().__init__(backbone, head)
         # as the authors' code does; the patches are a convolution there, which has PyTorch's first weights
         start_by_xavier(self)

@@ -47,7 +47,7 @@ class Recognizer(Freezable):
     has_classes: ClassVar[bool] = True
     parts: ClassVar[dict[str, Registry]] = {"backbone": BACKBONES, "head": HEADS}
     ignored_arguments: ClassVar[dict[str, str]] = {
-        "runtime_cfg": "it steers graph-mode details of another trainer",
+        "runtime_cfg": "it steers graph-mode details of another trainer"
     }
 
     backbone: Any

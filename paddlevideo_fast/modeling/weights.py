@@ -20,16 +20,7 @@ from paddlevideo_fast.io.files import fingerprint, whence
 from paddlevideo_fast.io.sync import fetched
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.modeling.backbones.base import Backbone
-from paddlevideo_fast.modeling.lora import (
-    RECORD,
-    A,
-    B,
-    Lora,
-    LoraBase,
-    is_lora,
-    merged,
-    pairs_of,
-)
+from paddlevideo_fast.modeling.lora import RECORD, A, B, Lora, LoraBase, is_lora, merged, pairs_of
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
 
 _MIN_SHARE = 0.9
@@ -160,10 +151,7 @@ class WeightReport:
 
 
 def load_weights(
-    model: nn.Layer,
-    source: str | Path,
-    strict: bool = False,
-    classes: ClassNames | None = None,
+    model: nn.Layer, source: str | Path, strict: bool = False, classes: ClassNames | None = None
 ) -> WeightReport:
     """Loads weights with our, PaddleVideo's or PaddleClas' names into a network.
 

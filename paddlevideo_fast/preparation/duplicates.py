@@ -16,12 +16,7 @@ from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.fingerprints import Fingerprint, Prints, Video
 from paddlevideo_fast.preparation.matching import Match, Pairs, groups, matches
-from paddlevideo_fast.preparation.run import (
-    ToolError,
-    write_entries,
-    write_failures,
-    write_lines,
-)
+from paddlevideo_fast.preparation.run import ToolError, write_entries, write_failures, write_lines
 from paddlevideo_fast.preparation.work import Work
 
 

@@ -17,13 +17,7 @@ from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.preparation.clips import Clip, by_name, find_clips
 from paddlevideo_fast.preparation.flags import tool_parser
 from paddlevideo_fast.preparation.lists import write_list
-from paddlevideo_fast.preparation.run import (
-    Provenance,
-    ToolError,
-    crc32_of,
-    report_failures,
-    write_lines,
-)
+from paddlevideo_fast.preparation.run import Provenance, ToolError, crc32_of, report_failures, write_lines
 
 _MAX_DEPTH = 3  # such as train/<class>/<video>
 _MANY_MISSING = 0.1

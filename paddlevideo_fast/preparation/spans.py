@@ -14,12 +14,7 @@ from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.io.files import UrlPath
 from paddlevideo_fast.io.urls import is_url
-from paddlevideo_fast.loader.annotations import (
-    UNLISTABLE,
-    VideoRecord,
-    list_line,
-    row_of,
-)
+from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, list_line, row_of
 from paddlevideo_fast.loader.tables import is_table
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation.lists import read_records

@@ -55,10 +55,7 @@ _BODY = {
         "required": True,
         "content": {
             "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "properties": {"file": {"type": "string", "format": "binary"}},
-                }
+                "schema": {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}}
             },
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
             "application/json": {

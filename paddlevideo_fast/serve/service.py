@@ -10,14 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from paddlevideo_fast.deploy.predictor import (
-    Entry,
-    Prediction,
-    Predictor,
-    WindowedPrediction,
-    entry_of,
-    join,
-)
+from paddlevideo_fast.deploy.predictor import Entry, Prediction, Predictor, WindowedPrediction, entry_of, join
 from paddlevideo_fast.deploy.recipe import clip_shape
 from paddlevideo_fast.loader.untrimmed import Windowing
 from paddlevideo_fast.serve.batching import BatchedProgram

@@ -73,11 +73,7 @@ class WideClassifier(FrameClassifier):
     """
 
     def __init__(
-        self,
-        scale: Scale = 1.0,
-        class_expand: Size = 1280,
-        dropout_prob: Share = 0.2,
-        **shared: Any,
+        self, scale: Scale = 1.0, class_expand: Size = 1280, dropout_prob: Share = 0.2, **shared: Any
     ) -> None:
         super().__init__(**shared)
         self._scale, self._width, self._dropout_prob = scale, class_expand, dropout_prob

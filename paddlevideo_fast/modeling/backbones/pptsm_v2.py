@@ -123,9 +123,7 @@ class PPTSM_v2(WideClassifier):
         Lin, Gan, Han, "TSM: Temporal Shift Module for Efficient Video Understanding", arXiv 1811.08383.
     """
 
-    ignored_arguments: ClassVar[dict[str, str]] = {
-        "use_ssld": "`pretrained` names the file",
-    }
+    ignored_arguments: ClassVar[dict[str, str]] = {"use_ssld": "`pretrained` names the file"}
 
     def __init__(self, use_temporal_att: bool = False, **shared: Any) -> None:
         super().__init__(**shared)

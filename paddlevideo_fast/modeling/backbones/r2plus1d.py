@@ -38,10 +38,7 @@ class Factorized(nn.Layer):
     ) -> None:
         super().__init__()
         self._names = ("t", "xy") if time_first else ("xy", "t")
-        parts = {
-            "xy": ((1, *kernel[1:]), (1, *stride[1:])),
-            "t": ((kernel[0], 1, 1), (stride[0], 1, 1)),
-        }
+        parts = {"xy": ((1, *kernel[1:]), (1, *stride[1:])), "t": ((kernel[0], 1, 1), (stride[0], 1, 1))}
         channels = (in_channels, inner_channels, out_channels)
         for name, sizes in zip(self._names, zip(channels, channels[1:])):
             self.add_sublayer(name, conv3d(*sizes, *parts[name]))
@@ -130,10 +127,7 @@ class ResNetR2Plus1D(StagedNetwork):
     1711.11248, sections 3.4 and 3.5.
     """
 
-    converters = {
-        "pytorchvideo": PyTorchVideoR2Plus1DConverter,
-        "torchvision": TorchvisionR2Plus1DConverter,
-    }
+    converters = {"pytorchvideo": PyTorchVideoR2Plus1DConverter, "torchvision": TorchvisionR2Plus1DConverter}
 
     def __init__(
         self,

@@ -277,7 +277,7 @@ class ResNetTweaksTSN(TweakedResNet):
 
     injected = ("style", "depth")
     ignored_arguments: ClassVar[dict[str, str]] = {
-        "lr_mult_list": "OPTIMIZER.lr_multipliers sets factors on the learning rate",
+        "lr_mult_list": "OPTIMIZER.lr_multipliers sets factors on the learning rate"
     }
 
     def __init__(self, layers: int = 50, **shared: Any) -> None:

@@ -175,7 +175,7 @@ class SwinTransformer3D(Backbone):
     no_weight_decay = (_TABLE,)
     converters = {"mmaction2": SwinConverter, "torchvision": TorchvisionSwinConverter}
     ignored_arguments: ClassVar[dict[str, str]] = {
-        "use_checkpoint": "RUNTIME.recompute names the stages whose activations are computed once more",
+        "use_checkpoint": "RUNTIME.recompute names the stages whose activations are computed once more"
     }
 
     def __init__(

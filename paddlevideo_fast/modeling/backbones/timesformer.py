@@ -351,10 +351,7 @@ class VisionTransformer(FrameTransformer):
     2102.05095.
     """
 
-    converters = {
-        "huggingface": HuggingFaceTimeSformerConverter,
-        "mmaction2": MMAction2TimeSformerConverter,
-    }
+    converters = {"huggingface": HuggingFaceTimeSformerConverter, "mmaction2": MMAction2TimeSformerConverter}
 
     def __init__(self, attention_type: AttentionType = "divided_space_time", **shared: Any) -> None:
         self.attention_type = attention_type
