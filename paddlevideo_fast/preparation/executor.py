@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -167,11 +168,11 @@ def _progress(results: Iterator[Result], total: int, what: str) -> Iterator[Resu
     step = max(1, total // 10)
     began_sec = time.monotonic()
     for count, result in enumerate(results, 1):
-        yield result
         if count % step == 0 or count == total:
             per_sec = count / max(time.monotonic() - began_sec, 1e-9)
             left = duration((total - count) / per_sec)
             print(f"{what}: {count}/{total}, {per_sec:.3g}/s, {left} left", file=sys.stderr, flush=True)
+        yield result
 
 
 def _in_processes(function: Callable, batches: Sequence[Sequence[Any]], workers: int) -> _Batches:
@@ -181,19 +182,36 @@ def _in_processes(function: Callable, batches: Sequence[Sequence[Any]], workers:
     """
     others = multiprocessing.active_children()
     pool = ProcessPoolExecutor(min(workers, len(batches)), initializer=_start_worker, initargs=(os.getpid(),))
-    is_done = False
+    left = len(batches)
     try:
-        numbers = {pool.submit(_do, function, batch): number for number, batch in enumerate(batches)}
+        with _interrupt_later():
+            numbers = {pool.submit(_do, function, batch): number for number, batch in enumerate(batches)}
         for future in as_completed(numbers):
+            left -= 1
             yield numbers.pop(future), future.result()
-        is_done = True
     except BrokenProcessPool as error:
         raise ToolError("a worker process died (out of memory?); try fewer --workers") from error
     finally:
-        for worker in () if is_done else multiprocessing.active_children():
+        for worker in multiprocessing.active_children() if left else ():
             if worker not in others:
                 worker.kill()
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _interrupt_later() -> Iterator[None]:
+    """Answers Ctrl-C after the block: Python drops an exception of a signal while it forks."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signals: list[Any] = []
+    handler = signal.signal(signal.SIGINT, lambda *given: signals.append(given))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if signals and callable(handler):
+        handler(*signals[0])
 
 
 def _start_worker(parent: int) -> None:

@@ -40,7 +40,11 @@ def _share(text: str) -> Share:
 
 
 _SHARED: dict[str, dict[str, Any]] = {
-    "--list": {"type": as_path, "metavar": "FILE", "help": "annotation list to read"},
+    "--list": {
+        "type": as_path,
+        "metavar": "FILE",
+        "help": "annotation list to read, or folder of a set with a config.yaml",
+    },
     "--root": {"type": as_path, "metavar": "FOLDER"},
     "--kind": {
         "type": lambda text: _KINDS.get(text, text),

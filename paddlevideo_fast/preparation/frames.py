@@ -24,6 +24,7 @@ from paddlevideo_fast.preparation.clips import find_clips
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import add_work, share, tool_parser
 from paddlevideo_fast.preparation.run import Provenance, ToolError, earlier_run, stop_if_disk_fails
+from paddlevideo_fast.preparation.sets import of_sets
 from paddlevideo_fast.preparation.spans import Part, Stored, StoredList, is_listable, open_part
 from paddlevideo_fast.preparation.work import Work
 
@@ -174,6 +175,10 @@ def extract(argv: Sequence[str] | None = None) -> int:
         paddlevideo-fast data extract --list train.jsonl --data_prefix videos --output rawframes
     """
     args = _parse(argv)
+    return max(map(_extract, of_sets(args) if args.list else [args]))
+
+
+def _extract(args: argparse.Namespace) -> int:
     listed = StoredList.read(args, "") if args.list else _found(args)
     size = args.new_width, args.new_height
     job, overwrite = Work.of(args), args.overwrite and not args.merge

@@ -5,6 +5,7 @@ import contextlib
 import csv
 import random
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,7 @@ from paddlevideo_fast.preparation.run import (
     write_failures,
     write_lines,
 )
+from paddlevideo_fast.preparation.sets import of_sets
 from paddlevideo_fast.preparation.work import Work
 
 
@@ -187,7 +189,7 @@ def _fault_of(reader: VideoReader, span: Span | None) -> str | None:
 def check_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data check`."""
     parser = tool_parser("data check", check.__doc__)
-    parser.add_argument("--list", positional="LIST", help="annotation list to check")
+    parser.add_argument("--list", positional="LIST", help="annotation list to check, or folder of a set")
     parser.add_argument("--root", help="folder to check with its sub-folders, in place of a list")
     share(parser, "--data_prefix", "--kind", "--suffix", "--backend", "--classes")
     add_work(parser)
@@ -205,6 +207,9 @@ def check_parser() -> CommandParser:
 def check(argv: Sequence[str] | None = None) -> int:
     """Decodes every video of a list or a folder, and names each file that does not decode, with the cause.
 
+    A folder with a config.yaml, such as `init` makes, stands for its lists: each is checked, and compared
+    with those after it. Beside a list, config.yaml says where its paths start.
+
     Of a list with spans (.jsonl, .csv), a span that is not inside its video is named with its line. --against
     takes other lists, such as the validation list: a file or a group that is in both is named.
 
@@ -220,15 +225,22 @@ def check(argv: Sequence[str] | None = None) -> int:
     Example:
         paddlevideo-fast data check --list data/k400/train.list --data_prefix data/k400 --output clean.list
         paddlevideo-fast data check --root data/k400/videos --workers 8
+        paddlevideo-fast data check my_set
         paddlevideo-fast data check train.list --duplicates --against valid.list --write_clean clean.list
     """
-    args = check_parser().parse_args(argv)
-    source = args.root or args.list
-    if source is None or (args.root and args.list):
+    given = check_parser().parse_args(argv)
+    if (given.root is None) == (given.list is None):
         raise ToolError("give --list, an annotation list, or --root, a folder")
-    if args.write_clean and not args.duplicates:
+    if given.write_clean and not given.duplicates:
         raise ToolError("--write_clean needs --duplicates; --output writes the list of the intact videos")
-    listed, others = _listed(source, args), [_listed(file, args) for file in args.against]
+    runs = [given] if given.root else of_sets(given, "output", "write_clean")
+    against = [one for file in given.against for one in of_sets(Namespace(**{**vars(given), "list": file}))]
+    return max(_check(args, [*runs[number:], *against]) for number, args in enumerate(runs, 1))
+
+
+def _check(args: argparse.Namespace, against: Sequence[argparse.Namespace]) -> int:
+    source = args.root or args.list
+    listed, others = _listed(source, args), [_listed(other.list, other) for other in against]
     if source.is_file():
         _require_same_start(args)
     if args.duplicates:

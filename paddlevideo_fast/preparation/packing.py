@@ -44,6 +44,7 @@ from paddlevideo_fast.preparation.run import (
     spread,
     stop_if_disk_fails,
 )
+from paddlevideo_fast.preparation.sets import of_sets
 from paddlevideo_fast.preparation.spans import Part, Stored, StoredList, open_part, part_name
 from paddlevideo_fast.preparation.tar_packing import pack_videos
 from paddlevideo_fast.preparation.work import Work
@@ -235,6 +236,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.require(args, "list")
         if args.estimate is None:
             parser.require(args, "output")
+        (args,) = of_sets(args, "list")
     return args
 
 

@@ -32,6 +32,7 @@ from paddlevideo_fast.preparation.run import (
     stop_if_disk_fails,
     write_lines,
 )
+from paddlevideo_fast.preparation.sets import of_sets
 from paddlevideo_fast.preparation.spans import Part, Stored, StoredList
 from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.registry import did_you_mean
@@ -139,7 +140,10 @@ def prepare_list(argv: Sequence[str] | None = None) -> int:
     Example:
         paddlevideo-fast data prepare --list train.list --data_prefix videos --output prepared --preset sparse
     """
-    args = _parse(argv)
+    return max(map(_prepare, of_sets(_parse(argv))))
+
+
+def _prepare(args: argparse.Namespace) -> int:
     listed = StoredList.read(args, ".mp4")
     settings, output = Settings(args.preset, args.short_side), located(args.output)
     tasks = {

@@ -1,5 +1,6 @@
 """One page about a set of videos: `paddlevideo-fast data report`."""
 
+import argparse
 import base64
 import csv
 import io
@@ -30,6 +31,7 @@ from paddlevideo_fast.preparation.run import (
     write_entries,
     write_lines,
 )
+from paddlevideo_fast.preparation.sets import of_sets
 from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.report.page import Page, Section
 from paddlevideo_fast.report.results import write_page
@@ -112,10 +114,13 @@ def report(argv: Sequence[str] | None = None) -> int:
     files that have not changed.
 
     Example:
-        paddlevideo-fast data report my_set/train.list
+        paddlevideo-fast data report my_set
         paddlevideo-fast data report my_set/train.list --run output/my_set_folds
     """
-    args = report_parser().parse_args(argv)
+    return max(map(_report, of_sets(report_parser().parse_args(argv), "output", "run")))
+
+
+def _report(args: argparse.Namespace) -> int:
     source: Path = args.list
     output: Path = args.output or source.with_name(f"{source.stem}_report")
     records = read_records(source, args.kind, args.data_prefix, args.suffix, args.classes)
@@ -225,16 +230,23 @@ def _predictions_of(records: Sequence[VideoRecord], runs: Sequence[Path]) -> Pre
             found[_key(row["path"])].append(row)
     predicted = {path: several for path, several in found.items() if several}
     if runs and not predicted:
-        raise ToolError(
-            f"--run {given}: its predictions are of other videos than this list; if the videos are the same, "
-            "give the --data_prefix of the training"
-        )
+        hint = "a training predicts its validation list, and with --folds its training list: report that one"
+        ends = {*map(_end, found)}
+        if any(_end(row["path"]) in ends for row in of_one_label):
+            hint = "if the videos are the same, give the --data_prefix of the training"
+        such = f", such as {of_one_label[0]['path']}" if of_one_label else ""
+        raise ToolError(f"--run {given}: its predictions are of other videos than this list{such}; {hint}")
     return predicted
 
 
 def _key(path: str) -> str:
     """What tells whether a path of a list and one of predictions are of one video."""
     return shown_url(path) if is_url(path) else os.path.abspath(path)
+
+
+def _end(path: str) -> str:
+    """File and folder of a path, which stay when a set is moved."""
+    return "/".join(path.split("/")[-2:])
 
 
 def _predictions(folder: Path) -> Iterator[dict[str, Any]]:
