@@ -17,6 +17,7 @@ import paddle
 from paddlevideo_fast.machine import gpu_number
 
 LAG = 2  # batches that the host may be ahead of what it reads; more would not hide more
+_MAX_UPLOADS = 64  # of small arrays under way, some steps' worth
 
 Key = tuple[tuple[int, ...], str]
 
@@ -86,10 +87,12 @@ class PinnedBuffers:
 
     Args:
         number: of the GPU.
+        max_under_way: copies that may wait for the device before the host waits for the first of them.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, max_under_way: int) -> None:
         self._number = number
+        self._max_under_way = max_under_way
         self._free: dict[Key, list[Any]] = {}
         self._under_way: deque[tuple[Any, Key, Any]] = deque()  # an event after each copy, and its buffer
 
@@ -105,8 +108,11 @@ class PinnedBuffers:
 
     def send(self, pinned: Any) -> paddle.Tensor:
         """Starts the copy of what `fill` gave, on the current stream."""
-        while self._under_way and self._under_way[0][0].query():
-            _, key, done = self._under_way.popleft()
+        while self._under_way and (
+            len(self._under_way) > self._max_under_way or self._under_way[0][0].query()
+        ):
+            copied, key, done = self._under_way.popleft()
+            copied.synchronize()
             self._free.setdefault(key, []).append(done)
         tensor = pinned.cuda(self._number, blocking=False)
         copied = paddle.device.Event()
@@ -123,7 +129,7 @@ def upload(array: np.ndarray) -> paddle.Tensor:
     number = gpu_number(paddle.get_device())
     if number is None:
         return paddle.to_tensor(array)
-    buffers = _buffers.setdefault(number, PinnedBuffers(number))
+    buffers = _buffers.setdefault(number, PinnedBuffers(number, _MAX_UPLOADS))
     return buffers.send(buffers.fill(array))
 
 

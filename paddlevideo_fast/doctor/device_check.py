@@ -20,9 +20,10 @@ import paddle
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.export import ExportOptions, computing_on, deviation_of, export_model
 from paddlevideo_fast.deploy.program import ProgramOptions, Provider, ProviderError, open_program
+from paddlevideo_fast.device import upload
 from paddlevideo_fast.engine import MixedPrecision, Precision, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
-from paddlevideo_fast.engine.prefetch import device_inputs, to_device
+from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.errors import MissingExtraError
 from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.machine import Gpu, gpu_number, installed_gpus
@@ -264,8 +265,11 @@ def _copies(device: str) -> str:
     batches = made_up_batches(12, side=_SIDE)
     with computing_on(device):
         for batch, moved in zip(batches, to_device(iter(batches))):
-            clips, labels = device_inputs(moved)
-            if not (np.asarray(clips) == batch.clips).all() or not (labels.numpy() == batch.labels).all():
+            labels = upload(batch.labels)
+            if (
+                not (np.asarray(moved.clips) == batch.clips).all()
+                or not (labels.numpy() == batch.labels).all()
+            ):
                 raise CheckFailed("a batch has changed on its way to the device")
     return f"{len(batches)} batches are the same on the device"
 

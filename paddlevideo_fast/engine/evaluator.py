@@ -10,10 +10,10 @@ import numpy as np
 import paddle
 from tqdm import tqdm
 
-from paddlevideo_fast.device import LateReader
+from paddlevideo_fast.device import LateReader, upload
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.precision import Precision
-from paddlevideo_fast.engine.prefetch import device_inputs, to_device
+from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.engine.protocols import BatchLoader, Preprocess, VideoModel
 from paddlevideo_fast.loader import Batch, DecodeFailure
 from paddlevideo_fast.metrics import VideoMetric
@@ -71,7 +71,7 @@ class Evaluator:
         metric.reset()
 
         def visit(batch: Batch, logits: paddle.Tensor) -> None:
-            _, labels = device_inputs(batch)
+            labels = upload(batch.labels)
             clips.append(np.stack([batch.ids, batch.views], axis=1))
             each = getattr(model, "loss_of_each", None)
             late.add([loss_of_each(model.loss, each, logits, labels)])
@@ -142,8 +142,7 @@ class Evaluator:
             incidents += batch.incidents
             self._note(batch.incidents)
             if len(batch):
-                clips, _ = device_inputs(batch)
-                visit(batch, self.precision.forward(model, self.preprocess(clips)))
+                visit(batch, self.precision.forward(model, self.preprocess(batch.clips)))
         return incidents
 
     def _num_batches(self) -> int:

@@ -1,15 +1,14 @@
-"""Copies the next batch to the device while the current one trains."""
+"""Pins the next batch while the current one trains, and copies it to the device."""
 
-from collections import deque
+import dataclasses
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
 import paddle
 
-from paddlevideo_fast.device import LAG, PinnedBuffers, upload
+from paddlevideo_fast.device import LAG, PinnedBuffers
 from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.machine import gpu_number
 
@@ -18,15 +17,15 @@ Prepared = TypeVar("Prepared")
 
 
 def to_device(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The same batches, with their clips and labels on the device.
+    """The same batches, with their clips on the device.
 
-    On a GPU a thread takes each batch from the loader and puts it into pinned memory, one step ahead. The
-    copy of a batch runs on a stream of its own, beside the computations of the step before. The host waits
-    neither for the copy nor for the computations: the time until the next batch is here is the time that the
-    step waits for data. On a CPU the batches pass as they are.
+    On a GPU a thread takes each batch from the loader and puts its clips into pinned memory, one step ahead.
+    Their copy runs on the stream of the computations: it takes one or two percent of a step, and so nothing
+    reads clips before they are there, and nothing writes to memory that a step still reads. The host waits
+    for neither, unless it is more than LAG batches ahead. On a CPU the batches pass as they are.
     """
     number = gpu_number(paddle.get_device())
-    return batches if number is None else _on_device(batches, DeviceCopies(number))
+    return batches if number is None else _on_device(batches, number)
 
 
 def one_ahead(items: Iterator[Item], prepare: Callable[[Item], Prepared]) -> Iterator[Prepared]:
@@ -52,79 +51,13 @@ def one_ahead(items: Iterator[Item], prepare: Callable[[Item], Prepared]) -> Ite
             yield prepared[0]
 
 
-@dataclass
-class DeviceBatch(Batch):
-    """A batch whose clips and labels are on the device, or on their way to it.
+def _on_device(batches: Iterator[Batch], number: int) -> Iterator[Batch]:
+    buffers = PinnedBuffers(number, LAG)
 
-    Attributes:
-        targets: the labels, on the device.
-        arrival: an event behind both copies.
-    """
+    def pin(batch: Batch) -> tuple[Batch, Any]:
+        paddle.device.set_device(f"gpu:{number}")  # it is the thread's own, and at first the first GPU
+        is_on_host = len(batch) and isinstance(batch.clips, np.ndarray)
+        return batch, buffers.fill(batch.clips) if is_on_host else None
 
-    targets: Any = None
-    arrival: Any = None
-
-
-def device_inputs(batch: Batch) -> tuple[Any, paddle.Tensor]:
-    """Clips and labels of a batch, for the device; the device waits for their copies, the host does not."""
-    if not isinstance(batch, DeviceBatch):
-        return batch.clips, upload(batch.labels)
-    paddle.device.current_stream().wait_event(batch.arrival)
-    return batch.clips, batch.targets
-
-
-class DeviceCopies:
-    """Copies batches to a GPU on a stream of its own, while the device computes on earlier ones.
-
-    A thread puts each batch into pinned memory (`pin`). The main thread starts the copy (`start`), because
-    Paddle's current stream is that of the process: a thread that changed it would move the step's kernels.
-
-    Args:
-        number: of the GPU.
-    """
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._buffers = PinnedBuffers(number)
-        self._stream = paddle.device.Stream()
-        self._in_use: deque[tuple[Any, Any]] = deque()  # an event after each step, and its batch
-
-    def pin(self, batch: Batch) -> tuple[Batch, Any, Any]:
-        """A batch, and its clips and labels in pinned memory; clips that are on the device stay there."""
-        paddle.device.set_device(f"gpu:{self._number}")  # it is the thread's own, and at first the first GPU
-        if not len(batch):
-            return batch, None, None
-        clips = self._buffers.fill(batch.clips) if isinstance(batch.clips, np.ndarray) else None
-        return batch, clips, self._buffers.fill(batch.labels)
-
-    def start(self, pinned: tuple[Batch, Any, Any]) -> Batch:
-        """Starts the copies of what `pin` gave."""
-        batch, clips, labels = pinned
-        if labels is None:
-            return batch
-        with paddle.device.stream_guard(self._stream):
-            sent = batch.clips if clips is None else self._buffers.send(clips)
-            targets = self._buffers.send(labels)
-            arrival = paddle.device.Event()
-            arrival.record(self._stream)
-        values = {field.name: getattr(batch, field.name) for field in fields(Batch)}
-        return DeviceBatch(**{**values, "clips": sent}, targets=targets, arrival=arrival)
-
-    def used(self, batch: Batch) -> None:
-        """Keeps the memory of a batch, all of whose work is launched, until the device has done it.
-
-        Paddle gives memory back to the stream that it came from, which does not know what others read. Where
-        the host is more than LAG batches ahead it waits: the batches would fill the device.
-        """
-        while self._in_use and (len(self._in_use) > LAG or self._in_use[0][0].query()):
-            self._in_use.popleft()[0].synchronize()
-        done = paddle.device.Event()
-        done.record(paddle.device.current_stream())
-        self._in_use.append((done, batch))
-
-
-def _on_device(batches: Iterator[Batch], copies: DeviceCopies) -> Iterator[Batch]:
-    for pinned in one_ahead(batches, copies.pin):
-        batch = copies.start(pinned)
-        yield batch
-        copies.used(batch)
+    for batch, clips in one_ahead(batches, pin):
+        yield batch if clips is None else dataclasses.replace(batch, clips=buffers.send(clips))

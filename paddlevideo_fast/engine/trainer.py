@@ -12,11 +12,12 @@ from typing import Any, cast
 import numpy as np
 import paddle
 
+from paddlevideo_fast.device import upload
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.guard import Hooked, call_hook
 from paddlevideo_fast.engine.interrupt import InterruptGuard, TrainingInterrupted
 from paddlevideo_fast.engine.precision import Precision
-from paddlevideo_fast.engine.prefetch import device_inputs, to_device
+from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.engine.protocols import BatchLoader, Mix, Objective, Preprocess, VideoModel
 from paddlevideo_fast.engine.state import StepRecord, StepWindow, TrainerState
 from paddlevideo_fast.engine.step_sync import StepSync
@@ -314,7 +315,7 @@ class Trainer:
         if not any(have_one):
             return
         if own is not None:
-            clips = np.array(device_inputs(own)[0][:1])
+            clips = np.array(own.clips[:1])
             own = Batch(clips, own.labels[:1].copy(), own.ids[:1].copy(), own.views[:1].copy())
         if not all(have_one):
             giver = have_one.index(True)
@@ -337,8 +338,7 @@ class Trainer:
         objective: Any = self.model if self.objective is None else self.objective
         for micro, (batch, weight) in enumerate(taken):
             shown = batch if len(batch) else cast(Batch, self._stand_in)
-            clips, labels = device_inputs(shown)
-            clips = self.preprocess(clips)
+            clips, labels = self.preprocess(shown.clips), upload(shown.labels)
             if hasattr(objective, "key_clips"):
                 drawn = zip(shown.ids.tolist(), shown.views.tolist())
                 objective.key_clips([(self.seed, self.state.epoch, *each) for each in drawn])

@@ -95,11 +95,9 @@ class FakeDevice:
             (paddle.Tensor, "cuda"): lambda tensor, number, blocking: tensor.clone(),
             (paddle.device, "get_device"): lambda: "gpu:0",
             (paddle.device, "set_device"): lambda name: None,
-            (paddle.device, "current_stream"): lambda: _Stream(self),
-            (paddle.device, "Stream"): lambda: _Stream(self),
-            (paddle.device, "stream_guard"): contextlib.nullcontext,
+            (paddle.device, "current_stream"): lambda: self,
             (paddle.device, "Event"): lambda: _Event(self),
-            (paddle.device.cuda, "current_stream"): lambda number: _Stream(self),  # as earlier revisions ask
+            (paddle.device.cuda, "current_stream"): lambda number: self,  # as earlier revisions ask
             (paddle.device.cuda, "Event"): lambda: _Event(self),
         }
         for name in READS:
@@ -120,19 +118,11 @@ class FakeDevice:
         return read
 
 
-class _Stream:
-    def __init__(self, device: FakeDevice) -> None:
-        self.device = device
-
-    def wait_event(self, event: _Event) -> None:
-        """The device waits, not the host."""
-
-
 class _Event:
     def __init__(self, device: FakeDevice) -> None:
         self._device, self._number = device, 0
 
-    def record(self, stream: _Stream) -> None:
+    def record(self, stream: FakeDevice) -> None:
         self._number = self._device.num_launched
 
     def query(self) -> bool:
