@@ -345,6 +345,8 @@ class LiveSource:
             if 0 < since_newest_sec <= (math.inf if self._ends else _JUMP_SEC):
                 return time_sec
             if -_JUMP_SEC < since_newest_sec <= 0:
+                if self.fps:  # a file may be joined from several, or its times are guesses of libav
+                    return self.newest_sec + 1 / self.fps
                 self.num_dropped += 1
                 return None
         self._first_pts_sec = pts_sec

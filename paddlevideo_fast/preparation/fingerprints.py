@@ -143,8 +143,8 @@ def _prints(reader: VideoReader) -> np.ndarray:
     """
     try:
         times = reader.times_sec()
-    except VideoDecodeError:  # a folder of frames, or a backend without times
-        times = np.arange(reader.num_frames) / (reader.avg_fps or _FPS_OF_IMAGES)
+    except VideoDecodeError:  # a folder of frames
+        times = np.arange(reader.num_frames) / _FPS_OF_IMAGES
     if times[-1] > _MAX_SEC:
         raise VideoDecodeError(reader.path, f"by its times it lasts {times[-1]:.0f} s, which is too long")
     num_prints = int(times[-1] * RATE + 1e-6) + 1

@@ -156,6 +156,20 @@ def test_a_piped_file_has_the_windows_of_the_file(
     assert says_no_rate == (name == "bare.mjpeg")
 
 
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_files_that_are_piped_one_after_the_other_are_one_film(make_clip, tmp_path, monkeypatch, times):
+    """Also program streams, of whose small pictures libav guesses times that go back."""
+    for name, codec in (("a.ts", "libx264"), ("a.mpg", "mpeg2video"), ("a.h264", "libx264")):
+        clip = make_clip(tmp_path / name, 50, (64, 48), codec=codec, bframes=2)
+        (tmp_path / "input").write_bytes(clip.read_bytes() * times)
+        with open(tmp_path / "input", "rb", buffering=0) as file, monkeypatch.context() as patch:
+            patch.setattr(live, "_STDIN", file.fileno())
+            with LiveSource("-", 2.0) as source:
+                found = [one.prediction for one in predict_live(Noting(), source, Windowing(1.0))]
+        assert [len(means) for _, means in found] == [25] * 2 * times
+        assert (source.num_frames, source.num_dropped, source.num_restarts) == (50 * times, 0, 0)
+
+
 @pytest.mark.parametrize("ending", ["mkv", "ts"])
 def test_a_pause_in_a_piped_file_is_windows_of_the_frame_on_display(make_clip, tmp_path, monkeypatch, ending):
     """Of the pause from 0.52 s to 14 s, which is no new beginning of the stream."""
