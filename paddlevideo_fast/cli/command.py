@@ -10,6 +10,7 @@ import shlex
 import signal
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,6 +65,7 @@ def run_command(work: Callable[[Args], int | None], args: Args, logs: bool = Fal
         What `work` returned, or 0. 2: wrong input, told in one message on stderr. 130: interrupted by Ctrl-C.
         141: its output has no reader any more.
     """
+    os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle's own lines, unless they are errors
     tune_process()
     tolerate_names()
     setup_logging(rank=rank() if logs else 0, stream=None if logs else sys.stderr)
@@ -235,14 +237,17 @@ def timed_progress() -> Callable[[str], None]:
 def quiet_import() -> Iterator[None]:
     """Keeps what Paddle prints while it is imported off the console, and shows it if the import fails.
 
-    C++ code writes part of it straight to file descriptor 2, so it is caught there.
+    C++ code writes part of it straight to file descriptor 2, so it is caught there. Ctrl-C ends the process
+    at once: Paddle would make a failed import of it, with a traceback.
 
     Raises:
         MissingExtraError: Paddle is not installed.
     """
     warnings.filterwarnings("ignore", module=r"paddle\..*")
     sys.stderr.flush()
-    kept = os.dup(2)
+    kept, in_main_thread = os.dup(2), threading.current_thread() is threading.main_thread()
+    if ends := in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     with tempfile.TemporaryFile() as caught:
         os.dup2(caught.fileno(), 2)
         try:
@@ -259,3 +264,5 @@ def quiet_import() -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(kept, 2)
             os.close(kept)
+            if ends:
+                signal.signal(signal.SIGINT, signal.default_int_handler)

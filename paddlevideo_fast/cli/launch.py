@@ -26,7 +26,7 @@ _COMMANDS = ("train", "test")  # those that run in several processes
 _SCRIPT = str(Path(paddlevideo_fast.__file__).with_name("__main__.py"))
 
 # Lines that Paddle writes when it is imported or connects, which tell a user nothing.
-_QUIET = {"PYTHONWARNINGS": "ignore:No ccache found", "GLOG_minloglevel": "1"}
+_QUIET = {"PYTHONWARNINGS": "ignore:No ccache found", "GLOG_minloglevel": "2"}
 _KILLED = 256 - 64  # Paddle's launcher ends with the signal's number below 256 where a process was killed
 
 

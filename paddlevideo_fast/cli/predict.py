@@ -267,7 +267,6 @@ def show_error(error: PaddleVideoFastError) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Predicts and returns the exit code. After Ctrl-C, what is written by then stays."""
-    os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle warns of each export
     if is_live(args.input_file):
         return _predict_live(args)
     entries: list[dict[str, Any]] = []

@@ -17,7 +17,6 @@ Examples:
 """
 
 import argparse
-import os
 from typing import Any
 
 from paddlevideo_fast.cli.command import add_import_argument, quiet_import, say
@@ -127,7 +126,6 @@ def run(args: argparse.Namespace) -> None:
         UsageError: the address cannot be listened on.
         PaddleVideoFastError: as of `make_predictor`.
     """
-    os.environ.setdefault("GLOG_minloglevel", "2")
     prepare_process(args.config, args.override)
     with quiet_import():
         with needing("serve", "a server"):

@@ -129,7 +129,7 @@ def _is_until(line: str, step: int, epoch: int) -> bool:
 
 
 def _step_line(record: Record) -> str:
-    eta = datetime.timedelta(seconds=int(record["eta_sec"]))
+    eta = datetime.timedelta(seconds=int(record["eta_sec"])) if "eta_sec" in record else "not known yet"
     efficiency = f", efficiency: {record['efficiency']:.1%}" if "efficiency" in record else ""
     return (
         f"epoch:[{record['epoch']:>3d}/{record['epochs']:<3d}] train step:{record['step_in_epoch']:<4d} "

@@ -53,7 +53,8 @@ class MacCounter:
         return self._macs
 
     def start(self) -> MacCounter:
-        """Starts counting; returns the counter."""
+        """Starts counting from 0; returns the counter."""
+        self._macs = 0
         for layer in self._model.sublayers():
             if isinstance(layer, (*_CONVOLUTIONS, nn.Linear)):
                 self._hooks.append(layer.register_forward_post_hook(self._count))

@@ -1,5 +1,9 @@
 """How a command ends: its exit code, and one message where the input is wrong."""
 
+import os
+import signal
+import subprocess
+import sys
 from argparse import Namespace
 
 import paddle
@@ -8,6 +12,7 @@ import pytest
 from paddlevideo_fast.cli import EXIT_INTERRUPTED, EXIT_USER_ERROR, run_command
 from paddlevideo_fast.errors import ConfigError, WeightError
 from paddlevideo_fast.log import get_logger
+from tests.support.launching import ROOT
 
 
 def _raise(error):
@@ -47,6 +52,31 @@ def test_too_little_memory_is_one_sentence(capsys):
 def test_ctrl_c_leaves_no_traceback(capsys):
     assert run_command(_raise(KeyboardInterrupt()), Namespace(), logs=True) == EXIT_INTERRUPTED == 130
     assert capsys.readouterr() == ("", "interrupted\n")
+
+
+INTERRUPTED = """
+import os
+import signal
+import time
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.2)
+except KeyboardInterrupt:
+    raise ImportError("initialization failed") from None  # as Paddle's C++ code makes of it
+"""
+
+
+@pytest.mark.parametrize("module", ["paddle", "yaml", "numpy"])
+def test_ctrl_c_in_the_first_seconds_leaves_no_traceback(tmp_path, module):
+    """Modules in place of the real ones are interrupted while they are imported."""
+    (tmp_path / f"{module}.py").write_text(INTERRUPTED)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    words = [sys.executable, "-m", "paddlevideo_fast", "train", "tsm_motion"]
+    done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+    ignoring = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *words]  # as a job in the background does
+    done = subprocess.run(ignoring, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != -signal.SIGINT
 
 
 def test_a_fault_of_the_program_keeps_its_traceback():

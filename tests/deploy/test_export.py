@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import re
 import shutil
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from paddlevideo_fast.errors import (
     WeightError,
 )
 from tests.deploy.conftest import close, logits_of
+from tests.support.forking import Fresh
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM_SUFFIX = PADDLE_SUFFIXES[0]
@@ -166,6 +169,17 @@ def test_damaged_and_mixed_files_are_refused(trained, tmp_path):
     settings["input_dtype"] = "uint8"
     files.settings.write_text(yaml.safe_dump(settings))  # as exports before the checksums wrote it
     assert Predictor(files.program)
+
+
+def test_the_lines_of_paddle_itself_stay_off_the_console(trained, tmp_path):
+    """In a new process: Paddle reads how much it may say when it is imported."""
+    words = ["-m", "paddlevideo_fast", "export", "tsm_motion", "-w", trained("tsm").weights]
+    environment = {name: value for name, value in os.environ.items() if name != "GLOG_minloglevel"}
+    done = Fresh({**environment, "PYTHONPATH": str(ROOT)}).run(
+        [*words, "--output", tmp_path / "out"], tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert not re.search(r"^[IWE]\d{4} |\.cc:\d+", done.stdout + done.stderr, re.MULTILINE), done.stderr
 
 
 def test_the_command(trained, tmp_path, run):

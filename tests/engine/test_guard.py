@@ -143,9 +143,9 @@ def test_a_callback_that_trains_still_ends_the_run(make_trainer):
 
 def test_the_count_of_a_clip_may_fail(make_trainer, warnings_of, monkeypatch):
     class Counted(Complexity):
-        def fit_begin(self, trainer):
+        def step_begin(self, trainer):
             self._counter = MacCounter(trainer.model)
-            super().fit_begin(trainer)
+            super().step_begin(trainer)
 
     monkeypatch.setattr(complexity, "_CONVOLUTIONS", ())  # no place for a linear layer's shape
     monkeypatch.setattr(complexity.math, "prod", broken)

@@ -39,7 +39,7 @@ def test_a_run_goes_on_without_what_shows(tiny_config, tmp_path, records, monkey
     if parts == ["clips"]:
         assert told == ["Reporting"]
     else:
-        assert told == ["Complexity", "VisualDL", "the confusion matrix", "Reporting"]
+        assert told == ["VisualDL", "Complexity", "the confusion matrix", "Reporting"]
     assert {line["kind"] for line in records(out)} == {"train", "train_epoch", "valid"}
     assert (out / "tiny_epoch_00001.json").exists()
     assert main(["-c", str(tiny_config), "--test", "-w", f"{out}/tiny_best.pdparams"]) == 0

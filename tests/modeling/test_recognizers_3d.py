@@ -230,10 +230,17 @@ def test_a_run_says_what_a_clip_costs(caplog):
     callback = Complexity(MacCounter(model))
     with caplog.at_level(logging.INFO, "paddlevideo_fast"):
         callback.fit_begin(Trainer)
-        model(clips(2))
+        model(clips(7))  # a validation: the run was stopped in it and goes on there
+        Trainer.num_own_clips = 0  # a rank without a clip computes on another one's
+        callback.step_begin(Trainer)
+        model(clips(1))
         callback.step_end(Trainer)
-        model(clips(2))
-        callback.step_end(Trainer)
+        Trainer.num_own_clips = 2
+        for _ in range(2):
+            callback.step_begin(Trainer)
+            model(clips(2))
+            callback.step_end(Trainer)
+            model(clips(7))
     assert [record.getMessage() for record in caplog.records if "GFLOPs" in record.getMessage()] == [
         "0.01 GFLOPs (multiply-adds) a clip of the first step"
     ]

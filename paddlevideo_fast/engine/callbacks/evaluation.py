@@ -40,7 +40,7 @@ def best_of(best: Mapping[str, float], choice: Mapping[str, float], last: Mappin
     if not name:
         return "not validated"
     text = f"{name} {best[name]:.5g}, epoch {best['epoch']}"
-    if choice:
+    if choice.get("validations", 1) > 1:
         text += f", chosen from {choice['validations']} validations"
     if choice.get("mean_of", 1) > 1:
         text += f" by the mean of {choice['mean_of']} in a row, {choice['mean']:.5g}"

@@ -38,6 +38,7 @@ class Recorder(Callback):
         self.sinks = list(sinks)
         self.interval = interval
         self.one_process_ips = one_process_ips
+        self._is_first = True
         self._reset_costs()
 
     def fit_begin(self, trainer: Trainer) -> None:
@@ -91,9 +92,11 @@ class Recorder(Callback):
                 "reader_cost": self._reader_sec / self._steps,
                 "ips": ips,
                 **({"efficiency": ips / alone} if alone else {}),
-                "eta_sec": steps_left * batch_sec,
+                # the first step of a start is several times slower than those to come
+                **({} if self._is_first else {"eta_sec": steps_left * batch_sec}),
             }
         )
+        self._is_first = False
         self._reset_costs()
 
     def _write(self, record: Record) -> None:
@@ -144,7 +147,7 @@ class ProgressBar(Callback):
 
 
 class Complexity(Callback):
-    """Logs the multiply-adds of a clip, counted in the first step.
+    """Logs the multiply-adds of a clip, counted in the first step; a validation before it does not count.
 
     Args:
         counter: counts in the model that is trained.
@@ -156,14 +159,15 @@ class Complexity(Callback):
         self._counter = counter
         self._done = False
 
-    def fit_begin(self, trainer: Trainer) -> None:
-        self._counter.start()
+    def step_begin(self, trainer: Trainer) -> None:
+        if not self._done:
+            self._counter.start()
 
     def step_end(self, trainer: Trainer) -> None:
+        self._counter.stop()
         if self._done or not trainer.num_own_clips:
             return
         self._done = True
-        self._counter.stop()
         logger.info(
             "%.2f GFLOPs (multiply-adds) a clip of the first step",
             self._counter.macs / trainer.num_own_clips / 1e9,
