@@ -32,10 +32,15 @@ def count(lowest: int, highest: int | None = None, even: bool = False) -> Callab
     return convert
 
 
+def option(text: str | None = None, **keywords: Any) -> dict[str, Any]:
+    """An option of a table: its text for --help, and what else `add_argument` takes."""
+    return {"help": text, **keywords}
+
+
 def add_options(parser: argparse._ActionsContainer, options: Mapping[str, Mapping[str, Any]]) -> None:
     """Adds a table of options: from their names, such as `-b --batch_size`, to what `add_argument` takes."""
-    for names, option in options.items():
-        parser.add_argument(*_both_spellings(names.split()), **option)
+    for names, keywords in options.items():
+        parser.add_argument(*_both_spellings(names.split()), **keywords)
 
 
 def _both_spellings(names: Sequence[str]) -> list[str]:

@@ -38,7 +38,7 @@ from paddlevideo_fast.cli.program import (
     paddle_is_quiet,
     truth,
 )
-from paddlevideo_fast.command_line import CommandParser, add_options, count
+from paddlevideo_fast.command_line import CommandParser, add_options, count, option
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import (
     EXIT_FAILURES,
@@ -57,75 +57,61 @@ _BENCHMARK_FILES = 15  # how often a single file is read to time it
 
 
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "-i --input_file": {
-        "required": True,
-        "help": "a video, a folder of videos, the URL of either, or live: rtsp://…, /dev/video0, - for the "
+    "-i --input_file": option(
+        "a video, a folder of videos, the URL of either, or live: rtsp://…, /dev/video0, - for the "
         "standard input",
-    },
-    "--top_k": {"type": count(1), "default": 5, "help": "classes to show (default 5)"},
-    "--json": {"action": "store_true", "help": "print JSON instead of text"},
-    "-b --batch_size": {"type": count(1), "default": 1, "help": "files at a time (default 1)"},
-    "--num_readers": {
-        "type": count(0),
-        "metavar": "N",
-        "help": "threads that read the next files while the network computes; 0: read and compute in turn "
+        required=True,
+    ),
+    "--top_k": option("classes to show (default 5)", type=count(1), default=5),
+    "--json": option("print JSON instead of text", action="store_true"),
+    "-b --batch_size": option("files at a time (default 1)", type=count(1), default=1),
+    "--num_readers": option(
+        "threads that read the next files while the network computes; 0: read and compute in turn "
         "(default: one per core, 8 at most); not with --window_sec",
-    },
-    "--window_sec": {
-        "type": float,
-        "metavar": "S",
-        "help": "predict windows of S seconds, not each video as a whole",
-    },
-    "--stride_sec": {
-        "type": float,
-        "metavar": "S",
-        "help": "seconds from one window to the next (default: --window_sec)",
-    },
-    "--timeline": {"metavar": "PATH", "help": "draw the classes over time: a .png file, or a folder of them"},
-    "--annotated": {"metavar": "DIR", "help": "write the videos with their classes on the frames"},
-    "--explain": {
-        "metavar": "DIR",
-        "help": "write a picture of each video: the frames of its first view, and a heat map of what decided",
-    },
-    "--explain_by": {
-        "choices": ("gradcam", "occlusion"),
-        "help": "gradcam: one pass back through the network; occlusion: hundreds of passes forth, of any "
+        type=count(0),
+        metavar="N",
+    ),
+    "--window_sec": option(
+        "predict windows of S seconds, not each video as a whole", type=float, metavar="S"
+    ),
+    "--stride_sec": option(
+        "seconds from one window to the next (default: --window_sec)", type=float, metavar="S"
+    ),
+    "--timeline": option("draw the classes over time: a .png file, or a folder of them", metavar="PATH"),
+    "--annotated": option("write the videos with their classes on the frames", metavar="DIR"),
+    "--explain": option(
+        "write a picture of each video: the frames of its first view, and a heat map of what decided",
+        metavar="DIR",
+    ),
+    "--explain_by": option(
+        "gradcam: one pass back through the network; occlusion: hundreds of passes forth, of any "
         "program (default: gradcam where MODEL is weights or a run's folder, else occlusion)",
-    },
-    "--enable_benchmark": {"type": truth, "default": False, "help": "print times, no classes"},
-    "--time_test_file": {
-        "type": truth,
-        "default": False,
-        "help": "--input_file is a list of videos, one a line",
-    },
+        choices=("gradcam", "occlusion"),
+    ),
+    "--enable_benchmark": option("print times, no classes", type=truth, default=False),
+    "--time_test_file": option("--input_file is a list of videos, one a line", type=truth, default=False),
 }
 _LIVE_OPTIONS: dict[str, dict[str, Any]] = {
-    "--when_slow": {
-        "choices": ("drop", "wait"),
-        "help": "if predictions take longer than strides: drop frames, or let the source wait (default: a "
+    "--when_slow": option(
+        "if predictions take longer than strides: drop frames, or let the source wait (default: a "
         "pipe waits, other sources drop)",
-    },
-    "--stall_sec": {
-        "type": float,
-        "default": 5.0,
-        "metavar": "S",
-        "help": "warn if no frame comes for S seconds (default 5)",
-    },
-    "--reconnects": {
-        "type": count(0),
-        "default": 10,
-        "help": "attempts in a row to connect again (default 10); not for a pipe",
-    },
-    "--live_format": {
-        "metavar": "NAME",
-        "help": "FFmpeg's name of the input format, if FFmpeg does not detect it",
-    },
-    "--live_option": {
-        "action": "append",
-        "default": [],
-        "metavar": "KEY=VALUE",
-        "help": "an option of FFmpeg's input, such as framerate=30; may be given more than once",
-    },
+        choices=("drop", "wait"),
+    ),
+    "--stall_sec": option(
+        "warn if no frame comes for S seconds (default 5)", type=float, default=5.0, metavar="S"
+    ),
+    "--reconnects": option(
+        "attempts in a row to connect again (default 10); not for a pipe", type=count(0), default=10
+    ),
+    "--live_format": option(
+        "FFmpeg's name of the input format, if FFmpeg does not detect it", metavar="NAME"
+    ),
+    "--live_option": option(
+        "an option of FFmpeg's input, such as framerate=30; may be given more than once",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+    ),
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paddlevideo_fast.cli.command import find_weights
-from paddlevideo_fast.command_line import count
+from paddlevideo_fast.command_line import count, option
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
@@ -40,64 +40,54 @@ def truth(text: str) -> bool:
 
 
 PROGRAM_OPTIONS: dict[str, dict[str, Any]] = {
-    "--model_file": {
-        "positional": "MODEL",
-        "help": "output folder of a run, exported folder, program, or weights; of a program without its file "
+    "--model_file": option(
+        "output folder of a run, exported folder, program, or weights; of a program without its file "
         "ending, the fastest format is taken on a CPU",
-    },
-    "-w --weights": {
-        "help": "the same as MODEL, for weights: a .pdparams file, or the output folder of a run"
-    },
-    "--params_file": {
-        "help": "file with the weights of the program, .pdiparams (default: the one beside it)"
-    },
-    "-c --config": {
-        "help": "read videos as this config says, not as the .yaml next to the program; for weights: the "
+        positional="MODEL",
+    ),
+    "-w --weights": option("the same as MODEL, for weights: a .pdparams file, or the output folder of a run"),
+    "--params_file": option("file with the weights of the program, .pdiparams (default: the one beside it)"),
+    "-c --config": option(
+        "read videos as this config says, not as the .yaml next to the program; for weights: the "
         "config they were trained with"
-    },
-    "-o --override": {
-        "action": "append",
-        "default": [],
-        "metavar": "KEY=VALUE",
-        "help": "sets a key of the config",
-    },
-    "--class_names": {"metavar": "FILE", "help": "names of the classes, one a line"},
-    "--threshold": {
-        "type": _probability,
-        "metavar": "P",
-        "help": "for networks with several labels a video: predict the classes with a probability of P or "
+    ),
+    "-o --override": option("sets a key of the config", action="append", default=[], metavar="KEY=VALUE"),
+    "--class_names": option("names of the classes, one a line", metavar="FILE"),
+    "--threshold": option(
+        "for networks with several labels a video: predict the classes with a probability of P or "
         "more (default 0.5)",
-    },
-    "--device": {
-        "type": _device,
-        "metavar": "DEVICE",
-        "help": "where the program runs: cpu, gpu, or gpu:N for the GPU with this number (default: Paddle's "
+        type=_probability,
+        metavar="P",
+    ),
+    "--device": option(
+        "where the program runs: cpu, gpu, or gpu:N for the GPU with this number (default: Paddle's "
         "device; an .onnx program: cpu)",
-    },
-    "--use_gpu": {"type": truth, "help": "True or False, as --device gpu and cpu"},
-    "--provider": {
-        "nargs": "+",
-        "choices": ("cpu", "cuda", "tensorrt"),
-        "default": [],
-        "help": "backends in order of preference: the first that loads runs the program; a warning names the "
-        "others",
-    },
-    "--use_tensorrt": {"type": truth, "help": "True, as --provider tensorrt; False has no effect"},
-    "--gpu_mem": {"type": count(1), "default": 8000, "help": "GPU memory in MB to reserve (default 8000)"},
-    "--precision": {"choices": ("fp32", "fp16"), "default": "fp32", "help": "fp16: on a GPU only"},
-    "--cpu_threads": {"type": count(1), "help": "CPU threads (default: one per core)"},
-    "--backend": {
-        "choices": ("auto", "paddle", "onednn", "onnxruntime"),
-        "help": "what runs the program on a CPU: Paddle Inference, without or with oneDNN, or onnxruntime, "
+        type=_device,
+        metavar="DEVICE",
+    ),
+    "--use_gpu": option("True or False, as --device gpu and cpu", type=truth),
+    "--provider": option(
+        "backends in order of preference: the first that loads runs the program; a warning names the others",
+        nargs="+",
+        choices=("cpu", "cuda", "tensorrt"),
+        default=[],
+    ),
+    "--use_tensorrt": option("True, as --provider tensorrt; False has no effect", type=truth),
+    "--gpu_mem": option("GPU memory in MB to reserve (default 8000)", type=count(1), default=8000),
+    "--precision": option("fp16: on a GPU only", choices=("fp32", "fp16"), default="fp32"),
+    "--cpu_threads": option("CPU threads (default: one per core)", type=count(1)),
+    "--backend": option(
+        "what runs the program on a CPU: Paddle Inference, without or with oneDNN, or onnxruntime, "
         "which needs an export with --onnx; auto measures them at the start (default: as export found best "
         "for the network)",
-    },
-    "--enable_mkldnn": {
-        "type": truth,
-        "help": "True, False: Paddle Inference with oneDNN on a CPU (convolutional networks only), or "
+        choices=("auto", "paddle", "onednn", "onnxruntime"),
+    ),
+    "--enable_mkldnn": option(
+        "True, False: Paddle Inference with oneDNN on a CPU (convolutional networks only), or "
         "without (default: the fastest for the network)",
-    },
-    "--ir_optim": {"type": truth, "default": True, "help": "let Paddle or onnxruntime optimize the program"},
+        type=truth,
+    ),
+    "--ir_optim": option("let Paddle or onnxruntime optimize the program", type=truth, default=True),
 }
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from paddlevideo_fast.cli.command import add_import_argument, quiet_import, say
 from paddlevideo_fast.cli.program import PROGRAM_OPTIONS, check_program, make_predictor
-from paddlevideo_fast.command_line import CommandParser, add_options, count
+from paddlevideo_fast.command_line import CommandParser, add_options, count, option
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.extras import needing
 from paddlevideo_fast.machine import num_cores
@@ -40,65 +40,46 @@ def _seconds(text: str) -> float:
 
 
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "--host": {
-        "default": "127.0.0.1",
-        "help": "address to listen on; 0.0.0.0: all of this machine (default 127.0.0.1, this machine alone)",
-    },
-    "--port": {
-        "type": count(0, 65535),
-        "default": 8000,
-        "help": "port; 0: a free one, which the first line names (default 8000)",
-    },
-    "--allow_host": {
-        "action": "append",
-        "default": [],
-        "metavar": "NAME",
-        "help": "a name with a dot that the server is reached by, as DNS or a reverse proxy has it; may be "
+    "--host": option(
+        "address to listen on; 0.0.0.0: all of this machine (default 127.0.0.1, this machine alone)",
+        default="127.0.0.1",
+    ),
+    "--port": option(
+        "port; 0: a free one, which the first line names (default 8000)", type=count(0, 65535), default=8000
+    ),
+    "--allow_host": option(
+        "a name with a dot that the server is reached by, as DNS or a reverse proxy has it; may be "
         "given more than once (addresses and this machine's name need no flag)",
-    },
-    "--max_batch": {
-        "type": count(1),
-        "default": 8,
-        "help": "clips that the network computes at a time (default 8)",
-    },
-    "--max_wait_ms": {
-        "type": count(0),
-        "default": 2,
-        "help": "how long a batch that is not full waits for more clips (default 2)",
-    },
-    "--num_readers": {
-        "type": count(1),
-        "help": "processes that read videos (default: one per core, 8 at most)",
-    },
+        action="append",
+        default=[],
+        metavar="NAME",
+    ),
+    "--max_batch": option("clips that the network computes at a time (default 8)", type=count(1), default=8),
+    "--max_wait_ms": option(
+        "how long a batch that is not full waits for more clips (default 2)", type=count(0), default=2
+    ),
+    "--num_readers": option("processes that read videos (default: one per core, 8 at most)", type=count(1)),
 }
 _LIMITS: dict[str, dict[str, Any]] = {
-    "--max_queue": {
-        "type": count(1),
-        "default": 64,
-        "help": "requests that have arrived and are worked on or wait; one more gets status 503 (default 64)",
-    },
-    "--timeout_sec": {"type": _seconds, "default": 60.0, "help": "time for a request (default 60)"},
-    "--max_mb": {"type": count(1), "default": 100, "help": "size of a video file in MiB (default 100)"},
-    "--max_sec": {"type": _seconds, "default": 600.0, "help": "length of a video (default 600)"},
-    "--max_frames": {"type": count(1), "default": 100_000, "help": "frames of a video (default 100000)"},
-    "--max_pixels": {
-        "type": count(1),
-        "default": 4096 * 2304,
-        "help": "pixels of a frame (default 9437184, which is 4096×2304)",
-    },
-    "--memory_mb": {
-        "type": count(64),
-        "default": 2048,
-        "help": "memory that reading one video may take, in MiB (default 2048)",
-    },
-    "--allow_urls": {
-        "action": "store_true",
-        "help": "requests may name videos by URL, at public addresses",
-    },
-    "--allow_local_urls": {
-        "action": "store_true",
-        "help": "with --allow_urls: also at addresses of the local network and of this machine",
-    },
+    "--max_queue": option(
+        "requests that have arrived and are worked on or wait; one more gets status 503 (default 64)",
+        type=count(1),
+        default=64,
+    ),
+    "--timeout_sec": option("time for a request (default 60)", type=_seconds, default=60.0),
+    "--max_mb": option("size of a video file in MiB (default 100)", type=count(1), default=100),
+    "--max_sec": option("length of a video (default 600)", type=_seconds, default=600.0),
+    "--max_frames": option("frames of a video (default 100000)", type=count(1), default=100_000),
+    "--max_pixels": option(
+        "pixels of a frame (default 9437184, which is 4096×2304)", type=count(1), default=4096 * 2304
+    ),
+    "--memory_mb": option(
+        "memory that reading one video may take, in MiB (default 2048)", type=count(64), default=2048
+    ),
+    "--allow_urls": option("requests may name videos by URL, at public addresses", action="store_true"),
+    "--allow_local_urls": option(
+        "with --allow_urls: also at addresses of the local network and of this machine", action="store_true"
+    ),
 }
 
 

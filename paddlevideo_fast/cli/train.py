@@ -7,7 +7,7 @@ import shlex
 from typing import Any
 
 from paddlevideo_fast.cli.command import TYPED, add_config_arguments, find_weights, load_for_run
-from paddlevideo_fast.command_line import CommandParser, add_options, count
+from paddlevideo_fast.command_line import CommandParser, add_options, count, option
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.scaling import scaled
@@ -16,67 +16,54 @@ from paddlevideo_fast.log import get_logger
 
 _WEIGHTS = "a .pdparams file, or the output folder of a run"
 _TRAINING: dict[str, dict[str, Any]] = {
-    "--epochs": {
-        "type": count(1),
-        "metavar": "N",
-        "help": "epochs to train; the learning-rate schedule is stretched to them",
-    },
-    "--batch_size": {
-        "type": count(1),
-        "metavar": "N",
-        "help": "clips in a batch of each process; the learning rate is scaled with it",
-    },
-    "--resume": {
-        "nargs": "?",
-        "const": "auto",
-        "metavar": "CHECKPOINT",
-        "help": "continue from a checkpoint; without CHECKPOINT, from the newest one of the run; write "
+    "--epochs": option(
+        "epochs to train; the learning-rate schedule is stretched to them", type=count(1), metavar="N"
+    ),
+    "--batch_size": option(
+        "clips in a batch of each process; the learning rate is scaled with it", type=count(1), metavar="N"
+    ),
+    "--resume": option(
+        "continue from a checkpoint; without CHECKPOINT, from the newest one of the run; write "
         "CONFIG before it",
-    },
-    "--output": {"metavar": "FOLDER", "help": "folder of the run, as the key output_dir"},
-    "--folds": {
-        "type": count(2),
-        "metavar": "K",
-        "help": "cross-validate: split DATASET.train into K parts and train K times, validating on another "
+        nargs="?",
+        const="auto",
+        metavar="CHECKPOINT",
+    ),
+    "--output": option("folder of the run, as the key output_dir", metavar="FOLDER"),
+    "--folds": option(
+        "cross-validate: split DATASET.train into K parts and train K times, validating on another "
         "part each time",
-    },
-    "--validate": {
-        "action": "store_true",
-        "help": "validate between epochs, the default where the config has DATASET.valid",
-    },
-    "--seed": {"type": count(0), "help": "seed of weights, order, sampling and augmentation"},
-    "--train_dali": {
-        "action": "store_true",
-        "help": "read clips through NVIDIA DALI, while training and validating",
-    },
-    "--multigrid": {
-        "action": "store_true",
-        "help": "multigrid training: small clips in large batches first, as the section MULTIGRID says",
-    },
-    "-p --profiler_options": {
-        "metavar": "OPTIONS",
-        "help": "measure the operators of some steps: key=value;key=value, such as batch_range=[10,20]",
-    },
+        type=count(2),
+        metavar="K",
+    ),
+    "--validate": option(
+        "validate between epochs, the default where the config has DATASET.valid", action="store_true"
+    ),
+    "--seed": option("seed of weights, order, sampling and augmentation", type=count(0)),
+    "--train_dali": option(
+        "read clips through NVIDIA DALI, while training and validating", action="store_true"
+    ),
+    "--multigrid": option(
+        "multigrid training: small clips in large batches first, as the section MULTIGRID says",
+        action="store_true",
+    ),
+    "-p --profiler_options": option(
+        "measure the operators of some steps: key=value;key=value, such as batch_range=[10,20]",
+        metavar="OPTIONS",
+    ),
 }
 _SHARED: dict[str, dict[str, Any]] = {
-    "--max_iters": {
-        "type": count(1),
-        "help": "end each epoch and evaluation after this many steps, for trials",
-    },
-    "--fleet": {
-        "action": "store_true",
-        "help": "end with an error unless a launcher has started this process; distributed training does not "
+    "--max_iters": option("end each epoch and evaluation after this many steps, for trials", type=count(1)),
+    "--fleet": option(
+        "end with an error unless a launcher has started this process; distributed training does not "
         "need this flag",
-    },
-    "--amp": {
-        "action": "store_true",
-        "help": "train and evaluate in mixed precision, partly with 16-bit numbers",
-    },
-    "--amp_level": {"choices": ("O1", "O2"), "help": "how much computes in 16 bits; default O1"},
-    "--amp_dtype": {
-        "choices": ("float16", "bfloat16"),
-        "help": "the 16-bit format; default float16 on a GPU, bfloat16 on a CPU",
-    },
+        action="store_true",
+    ),
+    "--amp": option("train and evaluate in mixed precision, partly with 16-bit numbers", action="store_true"),
+    "--amp_level": option("how much computes in 16 bits; default O1", choices=("O1", "O2")),
+    "--amp_dtype": option(
+        "the 16-bit format; default float16 on a GPU, bfloat16 on a CPU", choices=("float16", "bfloat16")
+    ),
 }
 _KEYS = {"output": "output_dir"}  # of flags with another name
 _FLAGS = (

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from paddlevideo_fast.command_line import CommandParser, count
+from paddlevideo_fast.command_line import CommandParser, count, option
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_CODES
 from paddlevideo_fast.io.files import UrlPath, as_path
@@ -40,71 +40,60 @@ def _share(text: str) -> Share:
 
 
 _SHARED: dict[str, dict[str, Any]] = {
-    "--list": {
-        "type": as_path,
-        "metavar": "FILE",
-        "help": "annotation list to read, or folder of a set with a config.yaml",
-    },
-    "--root": {"type": as_path, "metavar": "FOLDER"},
-    "--kind": {
-        "type": lambda text: _KINDS.get(text, text),
-        "choices": tuple(_KINDS),
-        "metavar": "{video,frames}",
-        "default": "video",
-        "help": "video: lines `path label` (default); frames: lines `folder num_frames label`",
-    },
-    "--data_prefix": {
-        "type": _folder,
-        "metavar": "FOLDER",
-        "help": "folder that relative paths of the list start from (default: the working folder)",
-    },
-    "--suffix": {
-        "default": "",
-        "help": "ending to add to paths of videos that lack it, such as .avi; "
+    "--list": option(
+        "annotation list to read, or folder of a set with a config.yaml", type=as_path, metavar="FILE"
+    ),
+    "--root": option(type=as_path, metavar="FOLDER"),
+    "--kind": option(
+        "video: lines `path label` (default); frames: lines `folder num_frames label`",
+        type=lambda text: _KINDS.get(text, text),
+        choices=tuple(_KINDS),
+        metavar="{video,frames}",
+        default="video",
+    ),
+    "--data_prefix": option(
+        "folder that relative paths of the list start from (default: the working folder)",
+        type=_folder,
+        metavar="FOLDER",
+    ),
+    "--suffix": option(
+        "ending to add to paths of videos that lack it, such as .avi; "
         f"with --kind frames, format of the names of images (default {DEFAULT_SUFFIX})",
-    },
-    "--output": {"type": as_path, "metavar": "FOLDER"},
-    "--quality": {"type": count(1, 100), "help": "JPEG quality, 1 to 100 (default %(default)s)"},
-    "--backend": {
-        "choices": ("pyav", "cv2", "decord"),
-        "default": "pyav",
-        "help": "decoder (default %(default)s)",
-    },
-    "--workers": {
-        "type": count(0),
-        "default": num_cores(),
-        "help": "processes (default: all CPUs); 0 and 1 do all work in this process",
-    },
-    "--scheduler": {
-        "type": _scheduler,
-        "default": LOCAL,
-        "metavar": "{local,tcp://HOST:PORT,FILE.yaml}",
-        "help": "where to do the work. local: on this machine (default); the address of a Dask scheduler: on "
+        default="",
+    ),
+    "--output": option(type=as_path, metavar="FOLDER"),
+    "--quality": option("JPEG quality, 1 to 100 (default %(default)s)", type=count(1, 100)),
+    "--backend": option("decoder (default %(default)s)", choices=("pyav", "cv2", "decord"), default="pyav"),
+    "--workers": option(
+        "processes (default: all CPUs); 0 and 1 do all work in this process",
+        type=count(0),
+        default=num_cores(),
+    ),
+    "--scheduler": option(
+        "where to do the work. local: on this machine (default); the address of a Dask scheduler: on "
         "its workers; a YAML file: in jobs of Slurm or another job scheduler, which this command submits",
-    },
-    "--shard": {
-        "type": _share,
-        "metavar": "I/N",
-        "help": "do share I of N, with I from 0 to N - 1, as one job of an array; then use --merge",
-    },
-    "--merge": {
-        "action": "store_true",
-        "help": "combine the results of all --shard jobs, and do nothing else",
-    },
-    "--margin": {
-        "type": count(0),
-        "default": 0,
-        "help": "frames to store on both sides of a span, for clips that reach over it (default 0)",
-    },
-    "--classes": {
-        "type": as_path,
-        "metavar": "FILE",
-        "help": "class names in the order of their labels, for a list that has names",
-    },
-    "--estimate": {"type": count(1), "nargs": "?", "metavar": "VIDEOS"},
-    "--overwrite": {"action": "store_true"},
-    "--shuffle": {"action": "store_true", "help": "shuffle the lines, in the same way in each run"},
-    "--seed": {"type": count(0), "default": 0},
+        type=_scheduler,
+        default=LOCAL,
+        metavar="{local,tcp://HOST:PORT,FILE.yaml}",
+    ),
+    "--shard": option(
+        "do share I of N, with I from 0 to N - 1, as one job of an array; then use --merge",
+        type=_share,
+        metavar="I/N",
+    ),
+    "--merge": option("combine the results of all --shard jobs, and do nothing else", action="store_true"),
+    "--margin": option(
+        "frames to store on both sides of a span, for clips that reach over it (default 0)",
+        type=count(0),
+        default=0,
+    ),
+    "--classes": option(
+        "class names in the order of their labels, for a list that has names", type=as_path, metavar="FILE"
+    ),
+    "--estimate": option(type=count(1), nargs="?", metavar="VIDEOS"),
+    "--overwrite": option(action="store_true"),
+    "--shuffle": option("shuffle the lines, in the same way in each run", action="store_true"),
+    "--seed": option(type=count(0), default=0),
 }
 
 
