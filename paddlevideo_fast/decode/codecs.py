@@ -26,6 +26,13 @@ class Bits:
         self._left -= num_bits
         return (self._value >> self._left if self._left >= 0 else 0) & ((1 << num_bits) - 1)
 
+    def golomb(self) -> int:
+        """The number in the next bits as H.264 and HEVC write it: ue(v)."""
+        num_zeros = 0
+        while self._left > 0 and not self.read(1):
+            num_zeros += 1
+        return (1 << num_zeros) - 1 + self.read(num_zeros)
+
 
 class Syntax(NamedTuple):
     """What the first byte of a unit may be.

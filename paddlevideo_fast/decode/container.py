@@ -2,16 +2,17 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import av
 
-from paddlevideo_fast.decode.gaps import find_gaps, num_lost_at_end
+from paddlevideo_fast.decode.gaps import announced_bytes, find_gaps, num_lost_at_end
 from paddlevideo_fast.decode.keyframes import correct_keyframes
 from paddlevideo_fast.decode.mpeg4 import NOT_CODED, unpack
 from paddlevideo_fast.decode.packets import hidden_packets
 from paddlevideo_fast.decode.source import VideoSource
+from paddlevideo_fast.decode.transport_stream import TransportStream
 from paddlevideo_fast.errors import VideoDecodeError
 
 # libav prints every oddity of a file to stderr; what matters is raised, with the path. Errors are heard, not
@@ -36,6 +37,7 @@ _FORMATS = """
 """
 VIDEOS_ONLY = {"format_whitelist": ",".join(_FORMATS.split()), "protocol_whitelist": "file"}
 _STILL_FORMATS = ("image2", "_pipe", "ico")
+_ANIMATED_WEBP = 2  # in the flags of its header
 
 # Encoders of a constant bit rate write zeros behind a picture (ISO 13818-2, 5.2.3); libav's test "bitstream"
 # takes them for damage. Without it, a rest that is not zero is still an error.
@@ -96,14 +98,16 @@ def open_container(source: VideoSource, allow_cut: bool = False) -> tuple[Any, A
         if container is not None:
             container.close()
         elif isinstance(error, LIBAV_ERRORS):
-            raise VideoDecodeError(source.name, _why_closed(error)) from error
+            raise VideoDecodeError(source.name, _why_closed(source, error)) from error
         raise
 
 
-def _why_closed(error: BaseException) -> str:
+def _why_closed(source: VideoSource, error: BaseException) -> str:
     _, name, text = getattr(error, "log", None) or (0, "", "")
     if not text.startswith("Format not on whitelist"):
         return f"not a video, or cut off: {explain(error)}"
+    if source.head()[8:16] == b"WEBPVP8X" and source.head()[20] & _ANIMATED_WEBP:
+        return "is an animated WebP, which is not read; convert it, for example to MP4 or GIF"
     if name.endswith(_STILL_FORMATS):
         return f"is a still image, not a video ({name})"
     return f"not a video, or of a format that is not read ({name})"
@@ -156,23 +160,6 @@ def _video_stream(source: VideoSource, container: Any) -> Any:
     return streams[0]
 
 
-def announced_bytes(head: bytes) -> int | None:
-    """How long an AVI or Matroska file that begins with `head` says it is; None where nothing says.
-
-    libav reads a shortened one without complaint. MP4 needs no such check: its index does not fit then.
-    """
-    if head[:4] == b"RIFF":
-        size = int.from_bytes(head[4:8], "little")
-        return size + 8 if 0 < size < 0xFFFFFFFF else None
-    if head[:4] == b"\x1a\x45\xdf\xa3":
-        at = head.find(b"\x18\x53\x80\x67") + 4  # the Segment element, which holds all the rest
-        length = 9 - head[at].bit_length() if at >= 4 and at < len(head) and head[at] else 0
-        value = int.from_bytes(head[at : at + length], "big") & ((1 << 7 * length) - 1)
-        known = length > 0 and value != (1 << 7 * length) - 1
-        return at + length + value if known else None
-    return None
-
-
 class Demuxed(NamedTuple):
     """An open video and all its packets.
 
@@ -184,6 +171,9 @@ class Demuxed(NamedTuple):
         num_lost: frames behind the cut, as far as the file says.
         hidden: numbers of the packets that are not shown.
         vops: of MPEG-4 packets, as `mpeg4.unpack` gives them.
+        incomplete: numbers of the packets that lack a part.
+        joins: numbers of the packets with which another recording begins.
+        notes: what is unusual about the file and no damage.
     """
 
     container: Any
@@ -193,6 +183,9 @@ class Demuxed(NamedTuple):
     num_lost: int
     hidden: set[int]
     vops: list[int]
+    incomplete: list[int]
+    joins: list[int]
+    notes: list[str]
 
 
 def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
@@ -209,9 +202,16 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
             listed = [entry.pos for entry in stream.index_entries] if name == "avi" else []
             packets = _demux(source, container, stream, allow_cut)
             complaints = [text for _, speaker, text in log if speaker == name]
-            announced = announced_bytes(source.head())
-            cut, num_lost = "", 0
-            for gap in find_gaps(source, stream, packets, listed, complaints, announced):
+            transport = TransportStream.read(source, stream.id) if name == "mpegts" else None
+            joins, is_counted = transport.recordings(stream.id, packets) if transport else ([], False)
+            incomplete = [number for number, packet in enumerate(packets) if packet.is_corrupt]
+            if joins and is_counted:  # libav takes the ends of recordings for incomplete
+                incomplete = []
+            cut, num_lost, notes = "", 0, []
+            for gap in find_gaps(source, stream, packets, listed, complaints, incomplete, joins, transport):
+                if gap.is_note:
+                    notes.append(gap.cause)
+                    continue
                 if not (allow_cut and gap.is_end):
                     raise VideoDecodeError(source.name, f"damaged or cut off: {gap.cause}")
                 cut = cut or gap.cause
@@ -220,16 +220,28 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
                 if num_lost > _MOST_FRAMES_A_PACKET * len(packets):
                     cause = f"{num_lost} frames would be lost behind {len(packets)} packets"
                     raise VideoDecodeError(source.name, f"damaged: {cut}; {cause}")
+            for join in joins:
+                _append(packets[:join], packets[join:])
             hidden, vops = hidden_packets(packets), list[int]()
             if stream.codec_context.name == "mpeg4":
                 packets, vops = unpack(packets, stream.codec_context.extradata or b"")
                 hidden.update(number for number, kind in enumerate(vops[:-1]) if kind == NOT_CODED)
             correct_keyframes(packets, stream.codec_context)
-            return Demuxed(container, stream, packets, cut, num_lost, hidden, vops)
+            incomplete = [number for number, packet in enumerate(packets) if packet.is_corrupt and incomplete]
+            return Demuxed(container, stream, packets, cut, num_lost, hidden, vops, incomplete, joins, notes)
         except BaseException:
             source.release()
             container.close()
             raise
+
+
+def _append(earlier: Sequence[Any], later: Sequence[Any]) -> None:
+    """Lets the times of packets begin where those before end."""
+    times = [packet.pts for packet in earlier if packet.pts is not None]
+    begin = min((packet.pts for packet in later if packet.pts is not None), default=0)
+    delay = max(times, default=0) + (earlier[-1].duration or 1) - begin
+    for packet in later:
+        packet.pts = None if packet.pts is None else packet.pts + delay
 
 
 def _demux(source: VideoSource, container: Any, stream: Any, allow_cut: bool) -> list[Any]:

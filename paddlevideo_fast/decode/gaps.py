@@ -6,27 +6,27 @@ shows a gap is one of these, from the cheapest on:
 - the demuxer complains: it met bytes that are no part of the format, and looked for the next that are
 - a packet is marked as incomplete (MPEG-TS counts its packets)
 - an index, a count or a size in the file does not fit the packets
-- the time goes back, or jumps in a file of a constant frame rate whose structure has no sizes to check
+- the time goes back, and no other recording begins there
+- the time jumps in a file of a constant frame rate, and nothing shows that the recording has only paused:
+  neither the structure of the file nor the numbers of its pictures
 """
 
 import zlib
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
 from paddlevideo_fast.decode.codecs import START_CODE
+from paddlevideo_fast.decode.picture_counts import are_consecutive, numbers_of
 from paddlevideo_fast.decode.source import VideoSource
+from paddlevideo_fast.decode.transport_stream import TransportStream
 
 # libav's index of an AVI points at the header of a chunk, its packet at the content.
 _CHUNK_HEADER_BYTES = 8
 _AVI_LISTS = (b"rec ", b"movi", b"AVIX")
-
-_TS_PACKET_BYTES = 188
-_TS_MARK = b"G"
-_TS_ADAPTATION, _TS_PAYLOAD = 0x20, 0x10
-
-# So many marks in a row are no accident.
-_SURE = 5
 
 # libav's complaints of a Matroska, an MP4 and an FLV file that are cut off.
 _ENDS_EARLY = ("File ended prematurely", "partial file", "next track in single-track mode")
@@ -39,18 +39,22 @@ _GAP = 1.5
 
 # Recorders drop a frame now and then; a jump is a sign of damage from so many frames' time on.
 _BIG_JUMP = 3
+_NEAR = 8  # packets from where a jump is to where it shows: libav guesses times that a file leaves out
+_LONGEST_PAUSE_SEC = 24 * 3600  # a longer one is a damaged time
 
 
 class Gap(NamedTuple):
-    """Packets of a file are missing, or are where they do not belong.
+    """Packets of a file are missing, or are where they do not belong; or there is a gap in time only.
 
     Attributes:
         cause: how it shows.
         is_end: the end of the file is missing, and nothing else as far as this sign says.
+        is_note: nothing is missing.
     """
 
     cause: str
     is_end: bool = False
+    is_note: bool = False
 
 
 def find_gaps(
@@ -59,7 +63,9 @@ def find_gaps(
     packets: Sequence[Any],
     listed: Sequence[int],
     complaints: Sequence[str],
-    announced: int | None,
+    incomplete: Sequence[int],
+    joins: Sequence[int],
+    transport: TransportStream | None,
 ) -> Iterator[Gap]:
     """The signs of gaps in a file; none where it has none.
 
@@ -69,40 +75,69 @@ def find_gaps(
         packets: of the stream, in decoding order, as they were demuxed.
         listed: positions of the packets in an AVI's own index, before packets were demuxed.
         complaints: of the demuxer.
-        announced: the length of the file in bytes, as its header says; None where nothing says.
+        incomplete: numbers of the packets that lack a part.
+        joins: numbers of the packets with which another recording begins.
+        transport: of a file in MPEG-TS.
     """
     if not source.head()[:16].strip(b"\0"):
         yield Gap("no video begins at byte 0")
     for text in complaints:
         yield Gap(" ".join(text.split()), is_end=any(end in text for end in _ENDS_EARLY))
-    if any(packet.is_corrupt for packet in packets):
-        is_last = not any(packet.is_corrupt for packet in packets[:-1])
-        yield Gap("a packet is incomplete", is_end=is_last)
+    if incomplete:
+        yield Gap("a packet is incomplete", is_end=list(incomplete) == [len(packets) - 1])
     name = stream.container.format.name
     if name == "avi":
         yield from _avi_gap(source, stream, packets, listed)
         return
     if has_table(stream):
-        if len(packets) != stream.frames and (cause := _ends_early(stream, packets)):
-            yield Gap(cause, is_end=True)
+        num_listed = sum(entry.size > 0 for entry in stream.index_entries)
+        if len(packets) < num_listed:
+            yield Gap(f"its table lists {num_listed} frames, and {len(packets)} are there", is_end=True)
         return
+    announced = announced_bytes(source.head())
     last = packets[-1].pos
-    if announced and last is not None:
-        if last >= announced:
+    if name.startswith("matroska"):
+        if announced and last is not None and last >= announced:
             yield Gap(f"has frames behind the {announced} bytes its header announces")
-        is_row = True
-        for gap in _lost_clusters(source, announced):
-            is_row = False
-            yield gap
-        if cause := _ends_early(stream, packets):
+        lost = list(_lost_clusters(source, announced or source.check()))
+        yield from lost
+        if announced and (cause := _ends_early(stream, packets)):
             yield Gap(cause, is_end=True)
-        if is_row:
+        if announced and not lost:
             return  # the sizes of all parts prove that none is missing
     elif name in _CHECKS:
-        yield from _CHECKS[name](source, stream)
-    for cause in (_time_goes_back(packets), _time_jumps(packets)):
-        if cause:
+        yield from _CHECKS[name](source)
+    elif transport:
+        yield from _lost_in_transport(transport)
+    for first, stop in pairwise([0, *joins, len(packets)]):
+        part = packets[first:stop]
+        if first:
+            yield Gap(f"another recording begins at frame {first}", is_note=True)
+        if cause := _time_goes_back(part):
             yield Gap(cause)
+        yield from _time_jumps(source, stream, part)
+
+
+def announced_bytes(head: bytes) -> int | None:
+    """How long an AVI or Matroska file that begins with `head` says it is; None where nothing says.
+
+    libav reads a shortened one without complaint. MP4 needs no such check: its index does not fit then.
+    """
+    if head[:4] == b"RIFF":
+        size = int.from_bytes(head[4:8], "little")
+        return size + 8 if 0 < size < 0xFFFFFFFF else None
+    if head[:4] == b"\x1a\x45\xdf\xa3":
+        at = head.find(b"\x18\x53\x80\x67") + 4  # the Segment element, which holds all the rest
+        length = 9 - head[at].bit_length() if at >= 4 and at < len(head) and head[at] else 0
+        value = int.from_bytes(head[at : at + length], "big") & ((1 << 7 * length) - 1)
+        known = length > 0 and value != (1 << 7 * length) - 1
+        return at + length + value if known else None
+    return None
+
+
+def incomplete_packets(packets: Sequence[Any], joins: Sequence[int]) -> list[int]:
+    """Numbers of the packets that lack a part. In MPEG-TS, the packet in front of a recording seems to."""
+    return [number for number, packet in enumerate(packets) if packet.is_corrupt and number + 1 not in joins]
 
 
 def num_lost_at_end(stream: Any, packets: Sequence[Any]) -> int:
@@ -110,6 +145,10 @@ def num_lost_at_end(stream: Any, packets: Sequence[Any]) -> int:
     if stream.container.format.name == "avi":
         has_pauses = packets[-1].dts != len(packets) - 1
         return 0 if has_pauses else max(stream.frames - len(packets), 0)
+    if has_table(stream):
+        return sum(
+            entry.size > 0 and not entry.is_discard for entry in list(stream.index_entries)[len(packets) :]
+        )
     return _missing_at_end(stream, packets, _end_sec(stream, may_guess=True))[1]
 
 
@@ -129,7 +168,7 @@ def begins_with_key(stream: Any, first_packet: Any) -> bool:
 
 
 def _ends_early(stream: Any, packets: Sequence[Any]) -> str:
-    """Whether a file says that its video lasts longer than its frames do. An edit list may leave some out."""
+    """Whether a file says that its video lasts longer than its frames do."""
     missing_sec, num_frames = _missing_at_end(stream, packets, _end_sec(stream))
     return f"its header shows {missing_sec:.2f} s more than it has frames for" if num_frames > 1 else ""
 
@@ -259,20 +298,23 @@ def _chunks(source: VideoSource, at: int) -> Iterator[tuple[int, bytes]]:
         at += 12 if head[8:] in _AVI_LISTS else _CHUNK_HEADER_BYTES + length + length % 2
 
 
-def _loose_boxes(source: VideoSource, stream: Any) -> Iterator[Gap]:
+def _loose_boxes(source: VideoSource) -> Iterator[Gap]:
     """Whether a fragmented MP4 is more than a row of boxes, or its fragments are not in order."""
-    last = -1
     size_of_file = source.check()
     for at, size, kind in boxes(source):
         if size < 8 or not kind.isalnum():
             yield Gap(f"no box of MP4 begins at byte {at}")
         elif at + size > size_of_file:
             yield Gap(f"ends within the box of MP4 at byte {at}", is_end=True)
-        if kind == b"moof":
-            number = int.from_bytes(source.read_at(at + 20, 4), "big")
-            if number <= last:
-                yield Gap(f"fragment {number} comes after fragment {last}")
-            last = number
+    for earlier, later in pairwise(_fragments(source)):
+        if later <= earlier:
+            yield Gap(f"fragment {later} comes after fragment {earlier}")
+
+
+def _fragments(source: VideoSource) -> list[int]:
+    """The numbers of the fragments of an MP4."""
+    found = [at for at, _, kind in boxes(source) if kind == b"moof"]
+    return [int.from_bytes(source.read_at(at + 20, 4), "big") for at in found]
 
 
 def boxes(source: VideoSource) -> Iterator[tuple[int, int, bytes]]:
@@ -294,73 +336,42 @@ def boxes(source: VideoSource) -> Iterator[tuple[int, int, bytes]]:
         at += size
 
 
-def _lost_sync(source: VideoSource, stream: Any) -> Iterator[Gap]:
-    """Whether MPEG-TS is more than a row of packets, or ends within one, or a frame has no beginning.
-
-    Some formats have 4 bytes in front of each packet, others 16 behind it.
-    """
-    data = source.read_at(0, source.check())
-    for first, size in ((0, _TS_PACKET_BYTES), (4, _TS_PACKET_BYTES + 4), (0, _TS_PACKET_BYTES + 16)):
-        marks = data[first::size]
-        if not marks[:_SURE].strip(_TS_MARK):
-            wrong = len(marks) - len(marks.lstrip(_TS_MARK))
-            if wrong < len(marks):
-                yield Gap(f"no packet of MPEG-TS begins at byte {first + wrong * size}")
-                return
-            if first + (len(marks) - 1) * size + _TS_PACKET_BYTES > len(data):
-                yield Gap("ends within a packet of MPEG-TS", is_end=True)
-            yield from _lost_starts(data, first, size, stream.id)
-            return
-    yield Gap("no packets of MPEG-TS are at its beginning")
+def _lost_in_transport(transport: TransportStream) -> Iterator[Gap]:
+    """Whether MPEG-TS is more than a row of packets, or ends within one, or a frame has no beginning."""
+    if transport.broken:
+        yield Gap(transport.broken)
+        return
+    if transport.is_cut:
+        yield Gap("ends within a packet of MPEG-TS", is_end=True)
+    if transport.lost_start >= 0:
+        yield Gap(f"no frame begins in the packet of MPEG-TS at byte {transport.lost_start}")
 
 
-def _lost_starts(data: bytes, first: int, size: int, stream_id: int) -> Iterator[Gap]:
-    """Whether a packet of MPEG-TS should begin a frame, and does not; libav then leaves the frame out.
-
-    Reference: ISO 13818-1, 2.4.3.
-    """
-    # with "payload unit start", without error and priority
-    high, low = 0x40 | stream_id >> 8, stream_id & 255
-    heads, lows = data[first + 1 :: size], data[first + 2 :: size]
-    at = heads.find(high)
-    while at >= 0:
-        packet = first + at * size
-        if packet + _TS_PACKET_BYTES > len(data):
-            return  # the packet that the end of the file cuts
-        flags = data[packet + 3]
-        start = packet + 4 + (1 + data[packet + 4] if flags & _TS_ADAPTATION else 0)
-        is_frame = lows[at] == low and flags & _TS_PAYLOAD and start + 3 <= packet + _TS_PACKET_BYTES
-        if is_frame and data[start : start + 3] != START_CODE:
-            yield Gap(f"no frame begins in the packet of MPEG-TS at byte {packet}")
-            return
-        at = heads.find(high, at + 1)
-
-
-def _lost_packs(source: VideoSource, stream: Any) -> Iterator[Gap]:
+def _lost_packs(source: VideoSource) -> Iterator[Gap]:
     """Whether an MPEG program stream is more than a row of packs and packets, or ends within a pack.
 
     Reference: ISO 13818-1, 2.5.3; ISO 11172-1, 2.4.3.
     """
-    data, at, kind = source.read_at(0, source.check()), 0, 0
-    while at < len(data):
-        if data[at : at + 3] != b"\0\0\1" or at + 6 > len(data):
-            is_end = data[at : at + 4] == b"\0\0\1\xb9" or not data[at:].strip(b"\0")
+    size, at, kind = source.check(), 0, 0
+    while at < size:
+        head = source.read_at(at, 14)
+        if head[:3] != START_CODE or len(head) < 6:
+            is_end = head[:4] == START_CODE + b"\xb9" or not source.read_at(at, size - at).strip(b"\0")
             if not is_end or not at:
                 yield Gap(f"no pack of MPEG begins at byte {at}")
             return
-        kind = data[at + 3]
+        kind = head[3]
         if kind == 0xBA:
-            at += 14 + (data[at + 13 : at + 14] or b"\0")[0] % 8 if data[at + 4] >> 6 == 1 else 12
+            at += 14 + (head[13:] or b"\0")[0] % 8 if head[4] >> 6 == 1 else 12
         elif kind == 0xB9:
             at += 4
         else:
-            at += 6 + int.from_bytes(data[at + 4 : at + 6], "big")
-    if at > len(data) or kind == 0xBA:
+            at += 6 + int.from_bytes(head[4:6], "big")
+    if at > size or kind == 0xBA:
         yield Gap("ends within a pack", is_end=True)
 
 
-_CHECKS: dict[str, Callable[[VideoSource, Any], Iterator[Gap]]] = {
-    "mpegts": _lost_sync,
+_CHECKS: dict[str, Callable[[VideoSource], Iterator[Gap]]] = {
     "mpeg": _lost_packs,
     "mov,mp4,m4a,3gp,3g2,mj2": _loose_boxes,
 }
@@ -377,36 +388,113 @@ def _time_goes_back(packets: Sequence[Any]) -> str:
     return ""
 
 
-def _time_jumps(packets: Sequence[Any]) -> str:
+def _time_jumps(source: VideoSource, stream: Any, packets: Sequence[Any]) -> Iterator[Gap]:
     """Whether a few frames of a constant rate are missing. A file of a variable rate has many distances."""
     # of decoding: those of showing also jump where a recorder began or stopped between B-frames
-    times = [packet.dts for packet in packets if packet.dts is not None]
-    steps = _frame_steps(times)
-    if steps is None:
-        return ""
-    jumps = [place for place, step in enumerate(steps) if step > 1]
-    if not jumps or len(jumps) > max(2, len(steps) // 50) or max(steps) < _BIG_JUMP:
-        return ""
-    longest = max(jumps, key=steps.__getitem__)
-    at_sec = float(times[longest] * packets[0].time_base)
-    return f"no frame for {steps[longest]} frames' time after {at_sec:.2f} s, at a constant frame rate"
+    timed = [packet for packet in packets if packet.dts is not None]
+    steps = _frame_steps([packet.dts for packet in timed])
+    jumps = [number for number, step in enumerate(steps, 1) if step > 1]
+    if len(jumps) > max(2, len(steps) // 50):
+        return
+    for number in jumps:
+        num_frames = steps[number - 1]
+        if num_frames >= _BIG_JUMP:
+            at_sec = float(timed[number - 1].dts * timed[0].time_base)
+            pause_sec = (timed[number].dts - timed[number - 1].dts) * timed[0].time_base
+            is_pause = pause_sec < _LONGEST_PAUSE_SEC and _is_pause(source, stream, timed, steps, number)
+            kind = "a pause: " if is_pause else ""
+            cause = f"no frame for {num_frames} frames' time after {at_sec:.2f} s, at a constant frame rate"
+            yield Gap(kind + cause, is_note=is_pause)
 
 
-def _frame_steps(times: Sequence[int]) -> list[int] | None:
-    """How many frames each time lies after the one before, at a constant frame rate; None of another rate.
+def _is_pause(
+    source: VideoSource, stream: Any, packets: Sequence[Any], steps: Sequence[int], number: int
+) -> bool:
+    """Whether a recording has only paused before a packet, which no sign of lost packets contradicts.
+
+    Args:
+        source: the file.
+        stream: its video stream.
+        packets: those with a time.
+        steps: frames from each packet to the next.
+        number: of the packet behind the jump.
+    """
+    name, codec = stream.container.format.name, stream.codec_context
+    near = range(max(number - _NEAR, 1), min(number + _NEAR + 1, len(packets)))
+    counted = {place: are_consecutive(packets, codec, place) for place in near}
+    if False in counted.values():
+        return False
+    is_counted = counted[number]
+    if _is_whole_between(source, name, packets[number - 1].pos, packets[number].pos):
+        return True
+    is_row = name == "mpegts" or _is_row_of_clusters(source, name)
+    times = [0, *accumulate(steps)]
+    keys = [place for place, packet in enumerate(packets) if packet.is_keyframe]
+    distances = [times[later] - times[earlier] for earlier, later in pairwise(keys)]
+    place = bisect_left(keys, number) - 1
+    others = distances[:place] + distances[place + 1 :]
+    usual, count = Counter(others).most_common(1)[0] if others else (0, 0)
+    if 0 <= place < len(distances) and count >= 0.8 * len(others):  # key pictures come at regular times
+        if distances[place] % usual:
+            return True
+        groups = numbers_of(packets, codec, keys) or []
+        if is_counted and not groups[place + 1].begins:
+            return True
+        is_inside = usual == 1 or not packets[number].is_keyframe
+        numbers = [each.group for each in groups if each.group is not None]
+        is_next = len(numbers) == len(keys) and _is_next_group(numbers, place, distances[place] // usual)
+        return is_next or (is_row and is_inside)
+    return packets[number].is_keyframe or is_row or bool(is_counted)
+
+
+def _is_next_group(groups: Sequence[int], place: int, num_groups: int) -> bool:
+    """Whether the group behind a jump that is as long as whole groups is the next one, by their numbers.
+
+    Args:
+        groups: numbers of the groups of pictures, each another than the one before.
+        place: of the group in front of the jump.
+        num_groups: how many groups later the next would be, if some were lost.
+    """
+    after = {earlier: later for at, (earlier, later) in enumerate(pairwise(groups)) if at != place}
+    if after.get(groups[place]) != groups[place + 1]:
+        return False
+    cycle = [groups[place]]
+    while (following := after.get(cycle[-1])) is not None and following not in cycle:
+        cycle.append(following)
+    return following != groups[place] or (num_groups - 1) % len(cycle) != 0
+
+
+def _is_whole_between(source: VideoSource, name: str, earlier: int | None, later: int | None) -> bool:
+    """Whether the structure of a file proves that no packet is missing between two positions."""
+    if "mp4" in name:
+        fragments = _fragments(source)
+        return bool(fragments) and fragments == list(range(fragments[0], fragments[0] + len(fragments)))
+    if name.startswith("matroska") and earlier is not None and later is not None:
+        clusters = (part for part in _parts(source, source.check()) if part.kind == _CLUSTER)
+        return any(part.first <= earlier and later < (part.stop or 0) for part in clusters)
+    return False
+
+
+def _is_row_of_clusters(source: VideoSource, name: str) -> bool:
+    """Whether a Matroska file states the size of all its parts."""
+    return name.startswith("matroska") and all(part.stop for part in _parts(source, source.check()))
+
+
+def _frame_steps(times: Sequence[int]) -> list[int]:
+    """How many frames each time lies after the one before, at a constant frame rate; empty of another rate.
 
     Args:
         times: ascending.
     """
     distances = [later - earlier for earlier, later in zip(times, times[1:])]
     if len(distances) < 4:
-        return None
+        return []
     usual = median(distances)
     tolerance = 0.05 * usual + 1
     near = [distance for distance in distances if abs(distance - usual) <= tolerance]
     small = [distance for distance in distances if distance <= _GAP * usual + 1]
     if usual <= 0 or len(near) < 0.95 * len(small) or len(small) < 0.8 * len(distances):
-        return None
+        return []
     mean = sum(near) / len(near)
     return [max(round(distance / mean), 1) for distance in distances]
 
@@ -418,8 +506,6 @@ def _end_sec(stream: Any, may_guess: bool = False) -> float:
         stream: the only one, or not.
         may_guess: take the end of the file for that of its only stream.
     """
-    if has_table(stream):
-        return float(((stream.start_time or 0) + (stream.duration or 0)) * stream.time_base)
     tag = stream.metadata.get("DURATION", "").split(":")  # Matroska, for each stream
     if len(tag) == 3:
         try:

@@ -38,7 +38,7 @@ import numpy as np
 from paddlevideo_fast.decode.codecs import num_length_bytes
 from paddlevideo_fast.decode.container import LENIENT, LIBAV_ERRORS, VIDEOS_ONLY, explain, open_container
 from paddlevideo_fast.decode.gaps import boxes, has_table
-from paddlevideo_fast.decode.keyframes import correct_keyframes
+from paddlevideo_fast.decode.keyframes import correct_keyframes, recovers_late
 from paddlevideo_fast.decode.orientation import may_be_turned
 from paddlevideo_fast.decode.packets import (
     Clock,
@@ -354,7 +354,9 @@ def index_by_ranges(source: VideoSource) -> StoredIndex | None:
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
             heads = list(threads.map(lambda packet: _head(source, packet), keys))
         correct_keyframes(heads, stream.codec_context)
-        if not all(head.is_keyframe for head in heads) or ParameterSetChanges(heads, stream.codec_context):
+        if not all(head.is_keyframe for head in heads) or recovers_late(heads[0], stream.codec_context):
+            return None
+        if ParameterSetChanges(heads, stream.codec_context):
             return None
         points = [number for number, packet in enumerate(packets) if packet.is_keyframe]
         cut_away = hidden_packets(packets)

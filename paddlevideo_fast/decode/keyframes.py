@@ -65,11 +65,26 @@ def _is_h264_key(units: Callable[[bytes], Iterator[tuple[int, int]]], data: byte
 def _recovers(message: tuple[int, bytes]) -> bool:
     """Whether pictures are right from this one on, or are exactly right some pictures later."""
     kind, content = message
-    bits, num_zeros = Bits(content), 0
-    while kind == _RECOVERY_POINT and num_zeros < 16 and not bits.read(1):
-        num_zeros += 1
-    bits.read(num_zeros)
-    return kind == _RECOVERY_POINT and (not num_zeros or bool(bits.read(1)))
+    bits = Bits(content)
+    return kind == _RECOVERY_POINT and (not bits.golomb() or bool(bits.read(1)))
+
+
+def recovers_late(first_packet: Any, codec_context: Any) -> bool:
+    """Whether the first pictures of H.264 are not whole: libav shows none before the point that they name.
+
+    Else the first one is of type IDR, or names itself. Reference: ITU-T H.264, D.2.8.
+    """
+    if codec_context.name != "h264":
+        return False
+    data = bytes(first_packet)
+    for start, stop in units_of(codec_context)(data):
+        kind = data[start] & 31
+        for message, content in sei_messages(data[start + 1 : stop]) if kind == _H264_SEI else ():
+            if message == _RECOVERY_POINT:
+                return Bits(content).golomb() > 0
+        if kind <= _H264_IDR:
+            return kind < _H264_IDR
+    return True
 
 
 def _is_hevc_key(units: Callable[[bytes], Iterator[tuple[int, int]]], data: bytes) -> bool:

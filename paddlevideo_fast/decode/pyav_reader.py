@@ -9,8 +9,10 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
+import av
 import numpy as np
 
 from paddlevideo_fast.decode.bitstream import damage_test, misplaced, refused_by_another
@@ -33,7 +35,7 @@ from paddlevideo_fast.decode.index_cache import (
     decoder_pool,
     index_by_ranges,
 )
-from paddlevideo_fast.decode.keyframes import keyframe_test
+from paddlevideo_fast.decode.keyframes import keyframe_test, recovers_late
 from paddlevideo_fast.decode.orientation import may_be_turned, orientation_of
 from paddlevideo_fast.decode.packets import (
     Clock,
@@ -52,6 +54,14 @@ from paddlevideo_fast.errors import VideoDecodeError
 # Pictures that are decoded before another and shown after it, at most (H.264 and HEVC).
 _MOST_REORDERED = 16
 _MOST_BEYOND = 256  # packets that are decoded after the last wanted one, because they are of its group
+
+
+# What libav says where a picture of H.264 releases a reference that it has not.
+_RELEASE = "mmco: unref short failure"
+
+
+class _ReferenceIsGone(Exception):
+    """A picture releases a reference from before the place where decoding began."""
 
 
 class PictureDecoder:
@@ -73,6 +83,7 @@ class PictureDecoder:
         pixel_aspect: width of a pixel over its height, before the frame is turned.
         codec: FFmpeg's name of the compression, such as "h264".
         damage: why the first packet that did not decode did not; empty while all did.
+        notes: see `VideoReader`.
 
     Raises:
         VideoDecodeError: it is not a video, or has no packets, or is cut off and must not.
@@ -81,11 +92,13 @@ class PictureDecoder:
     def __init__(self, source: VideoSource, allow_cut: bool, cache: IndexCache | None = None) -> None:
         self._source = source
         self.damage = ""
+        self.notes: Sequence[str] = ()
         self.times_sec: np.ndarray | None = None
         self._num_runs = 0
-        self._first_key = 0  # pictures before it are no damage: a recorded stream may begin anywhere
+        self._first_key = 0  # a recorded stream may begin anywhere: packets before it are left out
         self._is_constant = True  # a flushed decoder equals a new one
-        self._is_counted = self._is_tainted = self._is_recovered = False
+        self._is_counted = self._is_tainted = self._is_recovered = self._goes_on = False
+        self._leading: set[int] = set()  # pictures that may refer to those which were cut away before them
         self._num_counted = 0
         self._is_nonref_packet: Callable[[Any], bool] | None = None
         self._reset_points: set[int] = set()
@@ -105,7 +118,7 @@ class PictureDecoder:
             return
         source.hold()
         found = open_packets(source, allow_cut)
-        self._packets = found.packets
+        self._packets, self.notes = found.packets, found.notes
         self._describe(found.container, found.stream)
         try:
             self._index_packets(found, allow_cut, cache if state else None, state)
@@ -140,20 +153,22 @@ class PictureDecoder:
         if not self._is_constant:
             self._source.keep()  # decoders will be replaced, see `_reset`
         access_points = changes.random_access_points
-        index = index_packets(packets, stream, access_points, found.hidden, found.vops)
+        index = None
+        if not found.joins and not recovers_late(packets[0], codec):
+            index = index_packets(packets, stream, access_points, found.hidden, found.vops)
         self._clock = Clock.of(stream, packets, found.hidden)
-        pts = [packet.pts for packet in packets] if state or found.cut else []
+        pts = [packet.pts for packet in packets]
         for packet_no, packet in enumerate(packets):
             packet.pts = packet_no
         may_turn = may_be_turned(self._source, stream, packets[0])
-        self._use_index(index or self._learn_index(stream, access_points, found.hidden), may_turn)
+        self._use_index(index or self._learn_index(stream, access_points, found.hidden, pts), may_turn)
         if self._is_counted:
             self._may_skip, self.shown = False, [*range(self._num_counted)]
         else:
             self._reset_points = set(filter(self._index.is_closed, changes.reset_points))
         if self._may_skip and (self._is_constant or codec.name not in AV1):
             self._is_nonref_packet = nonref_test(codec, found.vops, bytes(packets[0]))
-        for packet_no in misplaced(packets, codec):
+        for packet_no in [*found.incomplete, *misplaced(packets, codec)]:
             self._missing_reference.update(self._index.undecodable(packet_no))
         if index is None and self.damage and allow_cut:
             cause = f"damaged, and nothing tells the numbers of its frames: {self.damage}"
@@ -180,7 +195,7 @@ class PictureDecoder:
         """Opens the file again in a process that was forked, where packets are still read from it."""
         if isinstance(self._packets, SeekingPackets) and self._packets.opens_own():
             self._container, stream = self._packets.container, self._packets.stream
-            self._codec, self._is_tainted = stream.codec_context, False
+            self._codec, self._is_tainted, self._goes_on = stream.codec_context, False, False
 
     @cached_property
     def timing(self) -> Timing:
@@ -207,7 +222,9 @@ class PictureDecoder:
         self._packets = []
         self._container.close()
 
-    def _learn_index(self, stream: Any, access_points: list[int], hidden: set[int]) -> FrameIndex:
+    def _learn_index(
+        self, stream: Any, access_points: list[int], hidden: set[int], pts: Sequence[int | None]
+    ) -> FrameIndex:
         """Learns the presentation order by decoding everything once, if the packets alone do not give it.
 
         If packet numbers do not give it either (two pictures in one packet), pictures are counted, and
@@ -216,6 +233,13 @@ class PictureDecoder:
         num_packets = len(self._packets)
         if access_points and not begins_with_key(stream, self._packets[0]):
             self._first_key = access_points[0]
+        first, stop = self._first_key, next((at for at in access_points if at > self._first_key), num_packets)
+        key_time = pts[first]
+        self._leading = {
+            number
+            for number in range(first + 1, stop)
+            if key_time is not None and (time := pts[number]) is not None and time < key_time
+        }
         self._index = FrameIndex(range(num_packets), access_points, num_packets)
         order = [picture.pts for picture in self._pictures()]
         if None in order or len(set(order)) < len(order):
@@ -275,9 +299,9 @@ class PictureDecoder:
             spans = self._index.spans(sorted(wanted))
         self._is_tainted |= bool(self.damage)  # of this pass or of an earlier one: start from nothing
         for span in spans:
-            for picture in self._decode(self._needed(span, wanted), undecodable):
+            for picture in self._decode(span, wanted, undecodable):
                 if picture.is_corrupt:
-                    if picture.pts is None or picture.pts >= self._first_key:
+                    if picture.pts not in self._leading:
                         self._note(ValueError("a picture lacks what it refers to"))
                     if picture.pts is not None and not self._is_recovering(picture.pts):
                         undecodable.update(self._index.undecodable(picture.pts))
@@ -306,10 +330,12 @@ class PictureDecoder:
         H.264 calls those pictures corrupt, too. No other picture is one that follows a sound one, or that
         refers to no other (type 5).
         """
-        if self._codec.name != "h264" or self._is_recovered:
-            return False
+        return self._codec.name == "h264" and not self._is_recovered and not self._is_idr(packet_no)
+
+    def _is_idr(self, packet_no: int) -> bool:
+        """Whether a packet of H.264 holds a picture that refers to no other, and lets none refer past it."""
         data = bytes(self._packets[packet_no])
-        return all(data[start] & 31 != 5 for start, _ in units_of(self._codec)(data))
+        return any(data[start] & 31 == 5 for start, _ in units_of(self._codec)(data))
 
     @property
     def keyframe_gap(self) -> float:
@@ -341,29 +367,47 @@ class PictureDecoder:
                 continue
             yield packet_no
 
-    def _decode(self, packet_nos: Iterable[int], undecodable: set[int]) -> Iterator[Any]:
-        """All pictures of packets, decoded from a clean state; adds to `undecodable` what is not sound."""
+    def _decode(self, span: tuple[int, int], wanted: set[int] | None, undecodable: set[int]) -> Iterator[Any]:
+        """All pictures of a range of packets, decoded anew; adds what is not sound to `undecodable`.
+
+        At a picture that releases a reference from before the key picture where decoding begins, a strict
+        decoder stops, and keeps the picture that is due. The range is then decoded by one that goes on.
+        """
+        num_given = 0
+        while True:
+            try:
+                pictures = self._decode_once(self._needed(span, wanted), undecodable)
+                for picture in islice(pictures, num_given, None):
+                    num_given += 1
+                    yield picture
+                return
+            except _ReferenceIsGone:
+                self._goes_on = self._is_tainted = True
+
+    def _decode_once(self, packet_nos: Iterable[int], undecodable: set[int]) -> Iterator[Any]:
+        """See `_decode`."""
         self._reset()
-        is_first = True  # for the decoder as it is now
+        begin: int | None = None  # where the decoder as it is now began
         is_broken = False  # the packet before was left out, or should have been
         for packet_no in packet_nos:
+            if packet_no < self._first_key:
+                continue
             if packet_no in undecodable:
                 is_broken = True
                 continue
-            must_reset = packet_no in self._reset_points and not is_first
+            must_reset = packet_no in self._reset_points and begin is not None
             if must_reset or (is_broken and self._index.is_access_point(packet_no)):
                 yield from self._drain()
                 self._reset()
-            is_first = is_broken = False
+                begin = None
+            begin, is_broken = packet_no if begin is None else begin, False
             packet = self._packets[packet_no]
             try:
-                if packet.is_corrupt:
-                    raise ValueError("a packet is incomplete: the file is cut off, or damaged")
                 if self._is_damaged and self._is_damaged(packet):
                     raise ValueError("a part of a packet is zero")
-                pictures = self._codec.decode(packet)
+                pictures = self._decode_packet(packet, begin)
             except LIBAV_ERRORS as error:
-                if packet_no < self._first_key:
+                if packet_no in self._leading:
                     continue
                 self._note(error)
                 is_nonref = self._is_nonref_packet is not None and self._is_nonref_packet(packet)
@@ -372,6 +416,27 @@ class PictureDecoder:
                 continue
             yield from pictures
         yield from self._drain()
+
+    def _decode_packet(self, packet: Any, begin: int) -> list[Any]:
+        """The pictures that a packet brings out of the decoder, which began with the packet `begin`."""
+        if self._goes_on:
+            with av.logging.Capture() as log:
+                pictures = self._codec.decode(packet)
+            for _, _, text in log:
+                if not self._is_release(text, packet.pts, begin):
+                    raise ValueError(text.strip())
+            return pictures
+        try:
+            return self._codec.decode(packet)
+        except LIBAV_ERRORS as error:
+            if packet.pts not in self._leading and self._is_release(explain(error), packet.pts, begin):
+                raise _ReferenceIsGone from None
+            raise
+
+    def _is_release(self, complaint: str, packet_no: int, begin: int) -> bool:
+        """Whether a picture only releases one from before the key picture with which decoding began."""
+        is_first_group = not any(map(self._index.is_access_point, range(begin + 1, packet_no + 1)))
+        return _RELEASE in complaint and is_first_group and not self._is_idr(begin)
 
     def _drain(self) -> Iterator[Any]:
         try:
@@ -394,6 +459,8 @@ class PictureDecoder:
             self._container, stream = open_container(self._source, allow_cut=True)
             self._source.release()
             self._codec = stream.codec_context
+            if self._goes_on:
+                self._codec.options = {**self._codec.options, "err_detect": "bitstream+buffer"}
         self._is_tainted = not self._is_constant
         self._is_recovered = False
         self._codec.flush_buffers()
@@ -432,7 +499,7 @@ class PyAVReader(VideoReader):
         self._decoder = pooled or PictureDecoder(opened, not self._is_strict, cache)
         self.num_frames, self.avg_fps = len(self._decoder.shown), self._decoder.avg_fps
         self._size = None if self._decoder.may_turn else self._decoder.stored_size
-        self.codec = self._decoder.codec
+        self.codec, self.notes = self._decoder.codec, self._decoder.notes
         damage = self._decoder.damage
         if not self.num_frames or (damage and self._is_strict):
             self.close()

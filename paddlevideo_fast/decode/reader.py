@@ -40,6 +40,7 @@ class VideoReader(ABC):
         avg_fps: frames a second, on average; 0.0 where nothing says.
         num_replaced: frames that were read, did not decode and had another in their place.
         codec: FFmpeg's name of the compression, such as "h264"; "" where the backend does not say.
+        notes: what is unusual about the file and no damage, such as a pause of the recording.
     """
 
     path: str
@@ -47,6 +48,7 @@ class VideoReader(ABC):
     avg_fps: float
     num_replaced: int = 0
     codec: str = ""
+    notes: Sequence[str] = ()
     _closed = False
     _size: tuple[int, int] | None = None
 

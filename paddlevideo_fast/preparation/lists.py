@@ -149,10 +149,11 @@ def _clips_by_class(root: Path, kind: str, prefix: str) -> dict[str, list[Clip]]
 
 
 class _Checked(NamedTuple):
-    """For each span of a file, why it cannot be read, or None; and the state that the file had."""
+    """For each span of a file, why it cannot be read, or None; the state that the file had; its notes."""
 
     causes: list[str | None]
     state: list[int]
+    notes: Sequence[str] = ()
 
     @property
     def cause(self) -> str | None:
@@ -168,7 +169,7 @@ class _File(ReadClip[_Checked]):
 
     def found(self, reader: VideoReader, state: list[int]) -> _Checked:
         reader.verify()
-        return _Checked([_fault_of(reader, span) for span in self.spans], state)
+        return _Checked([_fault_of(reader, span) for span in self.spans], state, [*reader.notes])
 
     def failed(self, cause: str, state: list[int]) -> _Checked:
         return _Checked([cause] * len(self.spans), state)
@@ -213,8 +214,9 @@ def check(argv: Sequence[str] | None = None) -> int:
     Of a list with spans (.jsonl, .csv), a span that is not inside its video is named with its line. --against
     takes other lists, such as the validation list: a file or a group that is in both is named.
 
-    The exit code is 0 if all files are intact and 1 if some are not. --output writes the lines of the intact
-    files, unchanged; `<output>.failures.txt` has the others with the cause.
+    What is unusual about an intact file, such as a pause of the recording, is a note. The exit code is 0 if
+    all files are intact and 1 if some are not. --output writes the lines of the intact files, unchanged;
+    `<output>.failures.txt` has the others with the cause.
 
     With --duplicates, videos are compared by what they show, also where they were re-encoded, scaled, cut,
     mirrored, or have a logo. Copies of a video in the lists of --against are named first, then copies with
@@ -278,6 +280,9 @@ def _check(args: argparse.Namespace, against: Sequence[argparse.Namespace]) -> i
                 bad.append((where, cause))
             else:
                 lines.append(texts[record.line])
+        for file, result in zip(files, results):
+            for note in result.notes:
+                print(f"note: {printable(file.path)}: {note}")
         for where, cause in [*bad, *shared]:
             print(f"bad: {printable(where)}: {printable(cause)}")
         intact = f"{len(lines)} of {len(records)} are intact"

@@ -89,6 +89,16 @@ def test_check_names_bad_videos(videos, broken_videos, run_script, tmp_path):
     assert run_script(CHECK, "--list", tmp_path / "clean.list").returncode == 0
 
 
+def test_check_notes_what_is_unusual_and_whole(tmp_path, capsys):
+    write_clip(tmp_path / "paused.ts", 60, pause=(30, 15))
+    assert check(["--root", str(tmp_path)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith(
+        f"note: {tmp_path}/paused.ts: a pause: no frame for 16 frames' time after 1.16 s"
+    )
+    assert out[1:] == ["1 of 1 are intact"]
+
+
 def test_check_folder_and_frames(videos, rawframes_dataset, run_script, tmp_path):
     assert "6 of 6 are intact" in run_script(CHECK, "--root", videos).stdout
     root = tmp_path / "frames"

@@ -147,6 +147,7 @@ def encode_clip(
     first_tick: int = 0,
     cover: bool = False,
     hold: int = 1,
+    pause: tuple[int, int] = (0, 0),
     arrange: Callable[[list[Any]], list[Any]] = list,
 ) -> list[int]:
     """Writes frames 0, 1, 2, … as drawn by `draw`; with `hold` 2: 0, 0, 1, 1, ….
@@ -168,6 +169,7 @@ def encode_clip(
         matrix: the colour matrix, "ITU709" and the like, that is used and written down; None is "ITU601" and
             nothing.
         first_tick: timestamp of the first frame, in frames; negative ones need a container that has them.
+        pause: the frame before which nothing was recorded, and for how many frames' time.
         cover: a picture goes along as a video stream of its own, as in files of music.
         hold: how many frames show the same picture, one after the other.
         arrange: what to write of the encoder's packets, which it gets in decoding order.
@@ -192,6 +194,7 @@ def encode_clip(
         picture = _add_cover(container, size) if cover else None
         sound = container.add_stream("aac", rate=16000) if audio else None
         tick_of = [first_tick + n + (n * n // 8 if variable_rate else 0) for n in range(num_frames)]
+        tick_of = [tick + (pause[1] if n >= pause[0] else 0) for n, tick in enumerate(tick_of)]
         packets, converter = [], VideoReformatter()
         for number, tick in enumerate(tick_of):
             frame = av.VideoFrame.from_ndarray(draw(number // hold, *size), format="rgb24")
