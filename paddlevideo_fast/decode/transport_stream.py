@@ -93,35 +93,32 @@ class TransportStream(NamedTuple):
         breaks = set(video[1:][is_wrong].tolist())
         begins = []
         for number, (earlier, later) in enumerate(pairwise(packets), 1):
-            if None not in (earlier.dts, later.dts, later.pos):
-                row, goes_back = (later.pos - self.first) // self.size, later.dts < earlier.dts
-                if (goes_back or row in breaks) and self._begins(video, tables, row, goes_back):
+            if later.is_keyframe and None not in (earlier.dts, later.dts, later.pos):
+                row = (later.pos - self.first) // self.size
+                if (later.dts < earlier.dts or row in breaks) and self._begins(video, tables, row):
                     begins.append(number)
                     breaks.discard(row)
         return begins, not breaks
 
-    def _begins(self, video: np.ndarray, tables: np.ndarray, row: int, goes_back: bool) -> bool:
+    def _begins(self, video: np.ndarray, tables: np.ndarray, row: int) -> bool:
         """Whether a recording begins with a frame.
 
-        In front of it there is a table, and the frame before ends with padding: nothing of it is lost. Its
-        counters begin as those of the file do, unless time goes back.
+        In front of it there is a table, and the frame before ends with padding: nothing of it is lost. The
+        counters begin as those of the file do.
 
         Args:
             video: the rows of the video.
             tables: the rows of tables.
             row: with which the frame begins.
-            goes_back: the time of the frame is before the one of the frame before.
         """
         place = int(np.searchsorted(video, row))
         if place == 0 or place == len(video) or video[place] != row:
             return False
         last = video[place - 1]
         between = tables[(tables > last) & (tables < row)]
-        if not len(between) or not self.heads[last, 3] & _PADDING:
-            return False
         counters = self.heads[:, 3] & _COUNTER
-        is_as_first = counters[between[0]] == counters[tables[0]] and counters[row] == counters[video[0]]
-        return goes_back or bool(is_as_first)
+        is_new = counters[row] == counters[video[0]] and (counters[between] == counters[tables[:1]]).any()
+        return bool(is_new and self.heads[last, 3] & _PADDING)
 
 
 def _lost_start(rows: np.ndarray, stream_id: int) -> int:
