@@ -420,6 +420,8 @@ def _is_pause(
         number: of the packet behind the jump.
     """
     name, codec = stream.container.format.name, stream.codec_context
+    if name == "mpeg":  # a program stream leaves out most times: where it jumps is a guess
+        return False
     near = range(max(number - _NEAR, 1), min(number + _NEAR + 1, len(packets)))
     counted = {place: are_consecutive(packets, codec, place) for place in near}
     if False in counted.values():
@@ -434,7 +436,7 @@ def _is_pause(
     place = bisect_left(keys, number) - 1
     others = distances[:place] + distances[place + 1 :]
     usual, count = Counter(others).most_common(1)[0] if others else (0, 0)
-    if 0 <= place < len(distances) and count >= 0.8 * len(others):  # key pictures come at regular times
+    if 0 <= place < len(distances) and usual > 0 and count >= 0.8 * len(others):  # keys come at regular times
         if distances[place] % usual:
             return True
         groups = numbers_of(packets, codec, keys) or []

@@ -53,7 +53,6 @@ def assert_reads(path: Path, expected: list[Any], note: str = "") -> None:
         ("clip.mkv", {"codec": "libx264"}, LIVE),
         ("clip.mkv", {"codec": "libvpx"}, LIVE),
         ("clip.mkv", {"codec": "mjpeg", "pix_fmt": "yuvj420p"}, LIVE),
-        ("clip.mpg", {"codec": "mpeg2video", "bframes": 2}, {}),
     ],
 )
 def test_a_recording_pauses(name, codec, options, tmp_path):
