@@ -60,6 +60,7 @@ from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader import (
     Classes,
     build_dataset,
+    check_labels,
     classes_of_config,
     compared,
     read_class_names,
@@ -369,7 +370,8 @@ def _timed(files: ExportedFiles, in_float: Path, usual: Runtime, clip: np.ndarra
     logger.info("a clip takes %s; on a CPU predict takes %s", told, fastest)
     if speedup <= 1:
         logger.warning(
-            "int8 is slower than float32 here: onnxruntime is fast in int8 on processors with VNNI or AMX"
+            "int8 is slower than the same program in float32 here, since onnxruntime needs VNNI or AMX for "
+            "it: an export without --int8 is faster on this machine, and more exact"
         )
     return "onnxruntime" if is_faster else own, speedup
 
@@ -380,14 +382,18 @@ def _calibrating_videos(cfg: Config, split: Split, calibration: Calibration) -> 
     if not section:
         raise cfg.error(f"DATASET.{split}", "is missing; int8 reads the videos of --calibrate as it says")
     given = {} if calibration.file_path is None else {"file_path": calibration.file_path}
-    return build_dataset(
+    num_classes, has_several = classes_of(cfg["MODEL"]), activation_of(cfg["MODEL"]) == "sigmoid"
+    dataset = build_dataset(
         {**section, **given},
         cfg["PIPELINE"][split],
         training=False,
         seed=0,
-        num_classes=classes_of(cfg["MODEL"]) if activation_of(cfg["MODEL"]) == "sigmoid" else None,
+        num_classes=num_classes if has_several else None,
         class_names=cfg["DATASET"].get("class_names"),
     )
+    if num_classes:
+        check_labels(dataset.records, num_classes, dataset.file_path, any_number=has_several)
+    return dataset
 
 
 _CPU = ProgramOptions(providers=("cpu",))

@@ -15,6 +15,7 @@ from paddlevideo_fast.deploy.export import Calibration, ExportOptions, export_mo
 from paddlevideo_fast.deploy.predictor import Predictor
 from paddlevideo_fast.deploy.program import PADDLE_SUFFIXES
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling import classes_of
 from paddlevideo_fast.modeling.weights import read_weights
 from tests.support.launching import overriding
 from tests.support.onnx_packages import OPSET_VERSION, needs_onnx
@@ -55,6 +56,15 @@ def made(trained, motion_videos, tmp_path_factory):
         "outlier": [*words, "-w", save("outlier.pdparams")],
         "videos": videos,
     }
+
+
+def fitting_list(motion_videos, cfg, folder):
+    """The videos of the classes that a network has."""
+    lines = (motion_videos / "valid.list").read_text().splitlines(keepends=True)
+    num_classes = classes_of(cfg["MODEL"])
+    path = folder / "fitting.list"
+    path.write_text("".join(line for line in lines if int(line.split()[1]) < num_classes))
+    return path
 
 
 def exported(run, words, output):
@@ -121,10 +131,13 @@ def test_flags_without_effect_are_told(run, words, told):
 
 def test_lists_that_cannot_calibrate_are_told(made, run, trained, motion_videos, tmp_path):
     one, output = tmp_path / "one.list", tmp_path / "x"
+    lines = (motion_videos / "valid.list").read_text().splitlines()
+    (tmp_path / "other.list").write_text(f"{lines[0]}\n{lines[1].split()[0]} 99\n")
     one.write_text((motion_videos / "valid.list").read_text().splitlines()[0])
     for name, told in (
         ("no.list", "no.list"),
         ("one.list", "has one video, and calibrating"),
+        ("other.list", "other.list:2: label 99 with num_classes 8: labels go from 0 to 7"),
     ):
         code, _, err = run("export", *made["plain"], "--calibrate", tmp_path / name, "--output", output)
         assert code == 2
@@ -143,7 +156,7 @@ def test_other_kinds_of_networks(trained, motion_videos, tmp_path, network):
     cfg = trained(network).cfg
     data = {**cfg["DATASET"]["valid"], "data_prefix": str(motion_videos)}
     cfg = type(cfg)({**cfg, "DATASET": {**cfg["DATASET"], "valid": data}})
-    calibration = Calibration(str(motion_videos / "valid.list"), 5)
+    calibration = Calibration(str(fitting_list(motion_videos, cfg, tmp_path)), 5)
     options = ExportOptions(onnx_opset=OPSET_VERSION, int8=calibration)
     files = export_model(cfg, trained(network).weights, tmp_path, options=options)
     settings = yaml.safe_load(files.settings.read_text())
@@ -201,7 +214,8 @@ def test_swish_is_in_int8_and_the_first_to_return_to_float(trained, motion_video
     cfg = trained("x3d").cfg
     data = {**cfg["DATASET"]["valid"], "data_prefix": str(motion_videos)}
     cfg = type(cfg)({**cfg, "DATASET": {**cfg["DATASET"], "valid": data}})
-    options = ExportOptions(onnx_opset=OPSET_VERSION, int8=Calibration(str(motion_videos / "valid.list"), 2))
+    calibration = Calibration(str(fitting_list(motion_videos, cfg, tmp_path)), 2)
+    options = ExportOptions(onnx_opset=OPSET_VERSION, int8=calibration)
     whole, losses = quantize._compared, []
 
     def compared(*given):
