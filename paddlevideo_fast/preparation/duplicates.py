@@ -10,13 +10,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from paddlevideo_fast.errors import EXIT_FAILURES
+from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.fingerprints import Fingerprint, Prints, Video
 from paddlevideo_fast.preparation.matching import Match, Pairs, groups, matches
-from paddlevideo_fast.preparation.run import ToolError, write_entries, write_failures, write_lines
+from paddlevideo_fast.preparation.run import (
+    ToolError,
+    require_file,
+    write_entries,
+    write_failures,
+    write_lines,
+)
 from paddlevideo_fast.preparation.work import Work
 
 
@@ -85,7 +92,12 @@ def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Li
         for record in listed.records
     }
     place = [base.parent, f"duplicates {base.name}", base.name] if base else []
-    with job.writing(*place) if base else contextlib.nullcontext():
+    with contextlib.ExitStack() as outputs:
+        if base:
+            outputs.enter_context(job.writing(*place))
+        if args.write_clean and args.output:
+            folder, name = args.write_clean.parent, args.write_clean.name
+            outputs.enter_context(only_writer(folder, name, "--write_clean"))
         store = base.with_suffix(".fingerprints.jsonl") if base else None
         results = job.remembered([*videos.values()], "videos", store)
         if results is None:
@@ -114,6 +126,7 @@ def _check_files(args: argparse.Namespace, own: Listed, others: Sequence[Listed]
         raise ToolError(f"--against {own.file}: is the list itself; copies inside it are found without")
     for flag in ("output", "write_clean"):
         file = getattr(args, flag)
+        require_file(file, flag)
         if file and os.path.realpath(file) in real:
             raise ToolError(f"--{flag} {file}: would replace a list that is read; choose another file")
     if args.output and args.output == args.write_clean:

@@ -108,6 +108,12 @@ def stop_if_disk_fails(path: Path, error: Exception) -> None:
         ) from error
 
 
+def require_file(path: Path | None, flag: str = "output") -> None:
+    """Raises `ToolError` where a file is to be written and there is a folder."""
+    if path is not None and path.is_dir():
+        raise ToolError(f"--{flag} {path}: is a folder; name a file")
+
+
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Writes a text file with one entry a line, completely or not at all."""
     atomic_write_text(path, "".join(f"{line}\n" for line in lines))

@@ -24,12 +24,18 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 from paddlevideo_fast.errors import ObjectMissingError
-from paddlevideo_fast.io.files import UrlPath, sweep, working_folder
+from paddlevideo_fast.io.files import UrlPath, atomic_write_text, sweep, working_folder
 from paddlevideo_fast.io.locks import Lock, only_writer
 from paddlevideo_fast.io.stores import put
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.preparation.executor import LOCAL, Engine, Site, common_folder, run_all
-from paddlevideo_fast.preparation.run import ToolError, json_lines, stop_if_disk_fails, write_lines
+from paddlevideo_fast.preparation.run import (
+    ToolError,
+    json_lines,
+    require_file,
+    stop_if_disk_fails,
+    write_lines,
+)
 
 _JOURNAL = ".journal-"
 
@@ -135,7 +141,10 @@ class Work:
 
         Raises:
             OutputInUseError: another process writes to the same.
+            OutputError: the output cannot be written.
+            ToolError: `file` is a folder.
         """
+        require_file(folder / file if file else None)
         work = f"{zlib.crc32(name.encode('utf-8', 'surrogateescape')):08x}"
         share = None if self.share is None else (f"{work}-of-{self.share.total}", self.share.number)
         self._remote = folder if isinstance(folder, UrlPath) else None
@@ -147,6 +156,13 @@ class Work:
             for path in there:
                 sweep(path, alone=self.is_whole)
             try:
+                if (
+                    self._remote is not None
+                ):  # a lock on this machine does not show that the store takes files
+                    self._all_journals()  # of a web server, which lists nothing, this says so
+                    probe = folder / f".writable-{work}"
+                    atomic_write_text(probe, "")
+                    probe.unlink(missing_ok=True)
                 yield
             finally:
                 if self._journal:

@@ -17,6 +17,7 @@ from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.errors import OutputInUseError
 from paddlevideo_fast.io import locks
 from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.preparation import executor, init_dataset
 from paddlevideo_fast.preparation.frames import extract
 from paddlevideo_fast.preparation.lists import build
 from paddlevideo_fast.preparation.motion import make
@@ -159,3 +160,25 @@ def test_a_full_disk_stops_the_run(script, command, tmp_path):
     assert "Traceback" not in done.stderr
     left = [path.name for path in (tmp_path / "out").iterdir() if path.stat().st_size]
     assert left == ["provenance.json"]
+
+
+def test_an_output_that_cannot_be_written_is_told_before_the_work(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(executor, "_do", lambda *given: pytest.fail("works before it looks at its output"))
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    given = ["--list", str(tmp_path / "x.list"), "--data_prefix", str(tmp_path / "videos"), "--workers=1"]
+    for tool in ("prepare", "extract", "pack", "report"):
+        assert main(["data", tool, *given, "--output", str(tmp_path / "file/out")]) == 2
+    files = [tmp_path / "file/x.list", tmp_path / "folder"]
+    for file in files:
+        assert main(["data", "check", *given, "--output", str(file)]) == 2
+        words = ["--output", str(tmp_path / "pairs.jsonl"), "--write_clean", str(file)]
+        assert main(["data", "check", *given, "--duplicates", *words]) == 2
+    monkeypatch.setattr(init_dataset, "probe", lambda *given: pytest.fail("works before it looks"))
+    (tmp_path / "videos/a").mkdir()
+    shutil.move(tmp_path / "videos/0.mp4", tmp_path / "videos/a/0.mp4")
+    assert main(["init", str(tmp_path / "videos"), "--output", str(tmp_path / "file/out")]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 9
+    causes = ("cannot be written", "is a folder; name a file", "is a file; give a folder")
+    assert all(any(cause in line for cause in causes) for line in told)

@@ -12,10 +12,12 @@ import pytest
 from content import content
 
 from paddlevideo_fast.cli import data, run_command
+from paddlevideo_fast.preparation import executor
 from paddlevideo_fast.preparation.frames import extract
 from paddlevideo_fast.preparation.lists import build, check
 from paddlevideo_fast.preparation.packing import pack
 from paddlevideo_fast.preparation.videos import prepare_list
+from paddlevideo_fast.report.dataset import report
 from tests.support.stores import Store
 
 
@@ -154,3 +156,13 @@ def test_urls_in_a_list_need_a_folder_above_them(http_store: Store, tmp_path: Pa
     assert _run(prepare_list, "--list", listed, "--output", tmp_path / "out", "--preset", "intra") == 2
     assert "urls.list:1: " in (error := capsys.readouterr().err)
     assert "is a URL; give the URL above all videos as --data_prefix" in error
+
+
+def test_a_store_that_takes_no_files_is_told_before_the_work(
+    s3_store: Store, videos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(executor, "_do", lambda *given: pytest.fail("works before it looks at its output"))
+    given = ["--list", videos / "train.list", "--data_prefix", videos, "--output"]
+    for tool, name in ((check, "x.list"), (report, "out"), (prepare_list, "out"), (pack, "out")):
+        assert _run(tool, *given, f"s3://there-is-no-such-bucket/{name}") == 2
+        assert "there-is-no-such-bucket" in capsys.readouterr().err
