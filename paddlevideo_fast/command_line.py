@@ -80,6 +80,9 @@ class CommandParser(argparse.ArgumentParser):
     ) -> None:
         self._rules = rules
         self._vocabulary = vocabulary or {}
+        self.hint_at_key: Callable[[str], str] = lambda name: (
+            ""
+        )  # where an unknown flag is a key of the config
         self._words: dict[str, tuple[argparse.Action, bool]] = {}  # see `positional` of `add_argument`
         super().__init__(
             prog=f"{PROGRAM} {name}".rstrip(),
@@ -149,7 +152,10 @@ class CommandParser(argparse.ArgumentParser):
             message = f"{name} is missing: {self._help_of(name)}"
         unknown = re.match(r"unrecognized arguments: (--\w[\w-]*)", message)
         if unknown:
-            message += did_you_mean(unknown[1], self._option_string_actions).partition("; known")[0]
+            names = [flag[2:] for flag in self._option_string_actions if flag.startswith("--")]
+            message += self.hint_at_key(unknown[1][2:]) or did_you_mean(unknown[1][2:], names).partition(
+                "; known"
+            )[0].replace("mean '", "mean '--")
         if re.match(r"unrecognized arguments: -p\b", message) and "-w" in self._option_string_actions:
             message += "; give weights with -w"  # -p of PaddleVideo's export_model.py
         raise UsageError(f"{message}; {self.prog} --help  shows the flags")

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddlevideo_fast.command_line import PROGRAM, CommandParser
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.settings import DatasetSettings, RunSettings
 from paddlevideo_fast.config.startup import prepare_process
+from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.errors import (
     EXIT_INTERRUPTED,
     EXIT_USER_ERROR,
@@ -163,6 +165,8 @@ def add_config_arguments(
         names: of the flag for overrides.
     """
     word = {"positional": "CONFIG"} if isinstance(parser, CommandParser) else {}
+    if isinstance(parser, CommandParser):
+        parser.hint_at_key = _hint_at_key
     parser.add_argument("-c", "--config", required=required, help=_CONFIG, **word)
     parser.add_argument(
         *names,
@@ -172,6 +176,29 @@ def add_config_arguments(
         help="sets a key of the config; may be given more than once",
     )
     add_import_argument(parser)
+
+
+# keys that other toolkits have flags for; the others are found by their own names
+_KEYS = {
+    **dict.fromkeys(("lr", "learning_rate", "base_lr"), "OPTIMIZER.learning_rate"),
+    **dict.fromkeys(("wd", "weight_decay"), "OPTIMIZER.weight_decay"),
+    **dict.fromkeys(("workers", "num_workers", "j"), "DATASET.num_workers"),
+    **dict.fromkeys(("optimizer", "opt"), "OPTIMIZER.name"),
+    "momentum": "OPTIMIZER.momentum",
+    "num_classes": "MODEL.head.num_classes",
+    "pretrained": "MODEL.backbone.pretrained",
+    "label_smoothing": "MODEL.head.ls_eps",
+}
+
+
+def _hint_at_key(name: str) -> str:
+    """What to type in place of an unknown flag, whose `name` is a key of the config; "" where it is none."""
+    name = name.replace("-", "_")
+    key = _KEYS.get(name)
+    for prefix, settings in (("", RunSettings), ("DATASET.", DatasetSettings)):
+        if key is None and name in arguments_of(settings):
+            key = f"{prefix}{name}"
+    return f"; it is a key of the config: -o {key}=VALUE  sets it" if key else ""
 
 
 class _Import(argparse._AppendAction):

@@ -6,8 +6,12 @@ leaves out the others and says so (`Config.inherited`). The plug-ins of all laye
 names with `imports` is added to what the files that it inherits name.
 """
 
+import itertools
 import json
+import mimetypes
 import os
+import re
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +29,7 @@ from paddlevideo_fast.io.files import read_text, whence
 from paddlevideo_fast.io.urls import is_url, secret_in
 from paddlevideo_fast.log import get_logger, is_unicode, warn_once
 from paddlevideo_fast.plugins import Import, import_all, installed_imports, located
-from paddlevideo_fast.registry import did_you_mean
+from paddlevideo_fast.registry import DATASETS, RECOGNIZERS, Registry, did_you_mean
 
 _LOGGER = get_logger(__name__)
 
@@ -101,9 +105,45 @@ def check_config(config: Config, root: Group = ROOT, problems: Sequence[str] = (
     Raises:
         ConfigError: with all problems; the config is then unchanged.
     """
+    _refuse_other_tasks(config)
     found = Findings(config, [*problems])
     root.check(config, (), found)
     found.settle()
+
+
+# what PaddleVideo's configs of other tasks name: a pattern of frameworks and data sets, and the task
+_OTHER_TASKS = {
+    "GCN|Skeleton": "skeleton models",
+    "Localizer": "models that localize actions",
+    "Segment|MSTCN|ASRF|CFBI|MANet": "segmentation models",
+    "RCNN|Detector|Estimator": "models that detect objects or estimate depth",
+    "Partitioner": "models of shot boundaries",
+    "ActBert|Recognizer1D": "models of text, sound or stored features",
+    "MRI": "models of MRI volumes",
+}
+
+
+def _refuse_other_tasks(config: Config) -> None:
+    """Refuses a config of another task in one sentence: each of its sections would be a problem."""
+    framework, data = config.get("MODEL"), config.get("DATASET")
+    named: list[tuple[tuple[str, ...], Any, Registry]] = [(("MODEL", "framework"), framework, RECOGNIZERS)]
+    for split in ("train", "valid", "test"):
+        section = data.get(split) if isinstance(data, Mapping) else None
+        named.append((("DATASET", split, "format"), section, DATASETS))
+    for path, section, registry in named:
+        name = section.get(path[-1]) if isinstance(section, Mapping) else None
+        for pattern, task in _OTHER_TASKS.items():
+            if isinstance(name, str) and name not in registry and re.search(pattern, name):
+                text = f"{name}: {task} are out of scope, this toolkit classifies videos by their frames"
+                raise ConfigError([config.problem(path, text)])
+
+
+def _hint_at_init(folder: str) -> str:
+    """What to type where a folder of videos stands for a config."""
+    files = itertools.islice(Path(folder).glob("*/*"), 1000)
+    if not any((mimetypes.guess_type(file.name)[0] or "").startswith("video/") for file in files):
+        return ""
+    return f"; make a set of its videos with  paddlevideo-fast init {shlex.quote(folder)} --output my_set"
 
 
 def _refuse_secrets(config: Config) -> None:
@@ -167,7 +207,7 @@ def read_with_bases(path: str, trail: tuple[str, ...] = (), budget: Budget | Non
     except OSError as error:
         cause = f"the file cannot be read: {error.strerror}"
         if os.path.isdir(path):
-            cause = f"the folder has no {CONFIG_FILE}"
+            cause = f"the folder has no {CONFIG_FILE}{_hint_at_init(path)}"
         raise ConfigError([f"{path}  {cause}"]) from None
     source = parse(text, path, budget)
     data = {} if source.data is None else source.data

@@ -101,6 +101,22 @@ def test_texts_name_commands_that_exist():
             "UsageError: --short_side: '-1' is no whole number from 0",
         ),
         (["train", "tsm_motoin"], 2, "did you mean tsm_motion, tsn_motion"),
+        *(
+            (
+                ["train", "tsm_motion", flag, "1"],
+                2,
+                f"key of the config: -o {key}=VALUE  sets it; paddlevideo-fast",
+            )
+            for flag, key in (
+                ("--lr", "OPTIMIZER.learning_rate"),
+                ("--learning-rate", "OPTIMIZER.learning_rate"),
+                ("--weight_decay", "OPTIMIZER.weight_decay"),
+                ("--num_workers", "DATASET.num_workers"),
+                ("--save_interval", "save_interval"),
+                ("--num_classes", "MODEL.head.num_classes"),
+            )
+        ),
+        (["train", "tsm_motion", "--xy", "1"], 2, "unrecognized arguments: --xy 1; paddlevideo-fast"),
         (["-c", "tsm_motoin", "--test"], 2, "did you mean tsm_motion, tsn_motion"),
         (["predict", "-i", "x", "--model_file", "y"], 2, "paddlevideo-fast export writes it"),
     ],

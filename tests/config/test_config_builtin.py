@@ -51,6 +51,10 @@ def test_a_folder_stands_for_its_config(tmp_path):
     (tmp_path / "my_set").mkdir()
     (tmp_path / "mine.yaml").write_text("_BASE_: my_set\nepochs: 2\n")
     assert problem_of("my_set") == "my_set  the folder has no config.yaml"
+    (tmp_path / "my videos/walk").mkdir(parents=True)
+    (tmp_path / "my videos/walk/a.mp4").write_bytes(b"")
+    said = "the folder has no config.yaml; make a set of its videos with  paddlevideo-fast init 'my videos' "
+    assert problem_of("my videos") == f"my videos  {said}--output my_set"
     (tmp_path / "my_set" / "config.yaml").write_text("epochs: 1\nseed: 3\n")
     assert load_config("my_set", check=False).path == "my_set/config.yaml"
     assert load_config("mine.yaml", check=False) == {"epochs": 2, "seed": 3}

@@ -189,3 +189,34 @@ def test_a_problem_that_a_component_raises_gets_its_place(write, root):
         raise ConfigError(raised)
     places = ["-o #1  ", "a.yaml:25  ", "a.yaml:8  ", "", "", ""]
     assert caught.value.problems == [place + problem for place, problem in zip(places, raised)]
+
+
+@pytest.mark.parametrize(
+    ("framework", "form", "said"),
+    [
+        (
+            "RecognizerGCN",
+            "SkeletonDataset",
+            "MODEL.framework: RecognizerGCN: skeleton models are out of scope",
+        ),
+        ("Recognizer2D", "SkeletonDataset", "DATASET.train.format: SkeletonDataset: skeleton models are out"),
+        ("BMNLocalizer", "BMNDataset", "MODEL.framework: BMNLocalizer: models that localize actions are out"),
+        ("MSTCN", "MSTCNDataset", "MODEL.framework: MSTCN: segmentation models are out of scope"),
+        ("Recognizer1D", "FeatureDataset", "models of text, sound or stored features are out of scope"),
+    ],
+)
+def test_a_config_of_another_task_is_one_sentence(tmp_path, framework, form, said):
+    """As PaddleVideo's configs of skeletons, in which no section is one of ours."""
+    section = f"{{format: {form}, file_path: data.npy, label_path: labels.npy}}"
+    pipeline = "{sample: {name: AutoPadding, window_size: 350}, transform: [SkeletonNorm: ]}"
+    file = tmp_path / "other.yaml"
+    file.write_text(
+        f"MODEL: {{framework: {framework}, backbone: {{name: STGCN}}, head: {{name: STGCNHead}}}}\n"
+        f"DATASET: {{batch_size: 64, train: {section}, test: {section}}}\n"
+        f"PIPELINE: {{train: {pipeline}, test: {pipeline}}}\nMETRIC: {{name: SkeletonMetric}}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    (problem,) = caught.value.problems
+    assert said in problem
+    assert problem.startswith(f"{file}:")
