@@ -341,10 +341,13 @@ class Summary:
             for one in found[:_MAX_ROWS]
         ]
         left = len(found) - len(rows)
+        more_text = f"and {left:,} more in {FINDINGS}" if left else "" if rows else "Nothing stands out."
         sections = [
-            Section("findings", "What to look at", f"and {left:,} more in {FINDINGS}" if left else "", rows),
+            Section("findings", "What to look at", more_text, rows),
             Section("classes", "Classes", "", self._class_rows(found)),
-            Section("measures", "Lengths, rates and reading", _READING, _quantile_rows(facts)),
+            Section(
+                "measures", "Lengths, rates and reading", _READING if facts else "", _quantile_rows(facts)
+            ),
             Section("formats", "Formats", "", _format_rows(facts)),
             Section("frames", "Frames", "", (), self._sheets()),
         ]

@@ -18,6 +18,8 @@ from paddlevideo_fast.loader.annotations import VideoRecord, read_video_list
 from paddlevideo_fast.loader.tables import list_rows
 from paddlevideo_fast.preparation.run import write_lines
 from paddlevideo_fast.report.dataset import Finding, _predictions_of, table_lines
+from paddlevideo_fast.report.page import Page, Section, render
+from tests.support.browser import Browser
 from tests.support.numbered_clips import write_clip
 
 
@@ -88,6 +90,44 @@ def test_the_page_has_classes_measures_and_frames(videos, tmp_path):
     assert page.count('src="data:image/jpeg;base64,') == 12 - 1  # four of each class; one does not decode
     for text in ("frames between keyframes", "decoded frames", "h264", "96", "What to look at"):
         assert text in page
+
+
+HEADINGS = "[...document.querySelectorAll('h2')].filter(one => one.nextElementSibling?.tagName != 'H2')"
+CUT = "[...document.querySelectorAll('.scrolls')].filter(box => box.scrollWidth > box.clientWidth)"
+
+
+def test_no_column_is_cut_and_no_heading_is_empty(videos, tmp_path):
+    long = "recordings_of_the_second_camera/a_class_with_a_long_name_that_has_no_blank/person_" + "12_" * 20
+    names = [f"{long.replace('/', '-')}.mp4", f"{long}.mp4"]
+    (tmp_path / "long").mkdir()
+    flat(tmp_path / "long" / names[0], 120)
+    (tmp_path / "long/all.list").write_text(f"{names[0]} 0\n{names[1]} 1\n")
+    (tmp_path / "long/classes.txt").write_text(f"{long[:60]}\n{long[60:120]}\nwalk\n")
+    main(words(tmp_path / "long", tmp_path / "out"))
+    write_clip(tmp_path / "a.mp4", num_frames=40, size=(96, 64))
+    (tmp_path / "all.list").write_text("a.mp4 0\n")
+    (tmp_path / "classes.txt").write_text("walk\n")
+    main(words(tmp_path, tmp_path / "ordinary"))
+    (tmp_path / "a.mp4").write_bytes(b"")
+    main(words(tmp_path, tmp_path / "unreadable"))
+    rows = [{"path": f"/a/{long}.mp4", "label": 3, "name": long[:50], "score": 0.123456, "rank": 12}]
+    rows[0] |= {"predicted": 4, "predicted_name": long[50:100], "predicted_score": 0.654321}
+    classes = [{"label": 3, "name": long[:50], "videos": 12, "predicted": 10, "top1": 0.5, "recall": 0.123}]
+    classes[0] |= {"precision": 0.12345, "f1": 0.12345, "confused_with": long[50:100]}
+    (tmp_path / "run").mkdir()
+    facts = {"config": f"/a/{long}.yaml", "best": "12"}
+    page = render(Page(long, facts, hardest=rows, classes=classes, sections=[Section("x", "Nothing")]))
+    (tmp_path / "run/report.html").write_text(page)
+    with Browser(tmp_path / "profile", width_px=1200) as browser:
+        for name in ("out", "ordinary", "unreadable", "run"):
+            browser.open((tmp_path / name / "report.html").as_uri())
+            assert browser.value(f"{CUT}.length") == 0, name
+            assert browser.value(f"{HEADINGS}.length") == browser.value(
+                "document.querySelectorAll('h2').length"
+            )
+            assert browser.value("document.documentElement.scrollWidth") == 1200, name
+            told = browser.value("document.body.innerText")
+            assert ("Nothing stands out" in told) == (name == "ordinary")
 
 
 def test_a_second_run_looks_at_what_has_changed(videos, tmp_path, capsys):
