@@ -201,8 +201,9 @@ class Mirror:
         """Puts what is new or has changed into the store, marks last, and removes there what was discarded.
 
         Args:
-            required: endings of the names that must reach the store; "": all. Other files follow behind
-                them. One that the store does not take is a warning, and the next push tries again.
+            required: endings of the names that must reach the store; "": all. One of the others that the
+                store does not take is a warning, and the next push tries again. The others go before the
+                marks: a run that dies between them and goes on elsewhere has the records of its checkpoint.
 
         Raises:
             ObjectError, StoreAwayError, StoreAccessError: the store does not take it; the folder has it.
@@ -217,13 +218,17 @@ class Mirror:
                 for name in changed:
                     if name.endswith(_MARK) and name in self._same:  # its files are about to change
                         self._remove(name)
-                for name in (name for name in changed if name.endswith(required)):
+                first = [name for name in changed if name.endswith(required)]
+                marks = [name for name in first if name.endswith(_MARK)]
+                for name in first[: len(first) - len(marks)]:
+                    self._put(name, now[name])
+                self._put_optional({name: now[name] for name in changed if not name.endswith(required)})
+                for name in marks:
                     self._put(name, now[name])
                 self._discarded -= set(now)
                 for name in sorted(self._discarded, key=lambda name: not name.endswith(_MARK)):
                     self._remove(name)
                     self._discarded.remove(name)
-                self._put_optional({name: now[name] for name in changed if not name.endswith(required)})
             finally:
                 self._note()
 

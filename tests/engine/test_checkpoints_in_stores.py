@@ -72,6 +72,27 @@ def test_a_run_goes_on_elsewhere(s3_store, on_machine):
     assert named.state["trainer"] == newest.state["trainer"] == {"step": 3, "epoch": 3}
 
 
+def test_a_checkpoint_in_the_store_has_the_records_of_its_steps(s3_store, on_machine, monkeypatch):
+    """Killed after any request: where the mark of a checkpoint is there, so are the lines before it."""
+    store = on_machine("here")
+    original, seen = stores.put, []
+
+    def put(file, url):
+        original(file, url)
+        marks = sum(name.endswith(("0001.json", "0002.json")) for name in names(s3_store, store))
+        file = f"{store.mirror.url}/metrics.jsonl"
+        there = s3_store.get(file).decode() if "metrics.jsonl" in names(s3_store, store) else ""
+        seen.append((marks, there.count("\n")))
+
+    monkeypatch.setattr(stores, "put", put)
+    for epoch in (1, 2):
+        with open(store.folder / "metrics.jsonl", "a") as lines:
+            lines.write('{"kind": "train"}\n' * 3)
+        save(store, f"epoch_0000{epoch}", step=epoch, epoch=epoch)
+    assert max(marks for marks, _ in seen) == 2
+    assert all(lines >= 3 * marks for marks, lines in seen), seen
+
+
 def test_an_earlier_run_is_not_written_over(s3_store, on_machine):
     save(on_machine("here"), "epoch_00001", 1.0, 1, 1)
     there = on_machine("there")

@@ -88,7 +88,7 @@ def test_a_file_in_place_of_the_folder_ends_the_run_saved_beside_it(run, make_tr
 def test_best_weights_that_cannot_be_written_leave_the_epoch_saved(make_trainer, folder, monkeypatch):
     class Best(Evaluation):
         def epoch_end(self, trainer):
-            self._save_if_best(trainer, "top1", 1.0, loss=0.5)
+            self._compare(trainer, {"top1": 1.0, "loss": 0.5})
 
     store = CheckpointStore(folder, "m")
 
