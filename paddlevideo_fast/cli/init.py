@@ -24,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import cv2
+
 from paddlevideo_fast.cli.command import quiet_import, say
 from paddlevideo_fast.cli.new_config import (
     CLIPS_OF_TRAINING,
@@ -311,7 +313,7 @@ def _draw(path: Path, source: Source, clips: Sequence[Found], counts: Mapping[st
     for name, clip in spread(list(firsts.items()), _NUM_EXAMPLES):
         with open_video(str(clip.path)) as reader:
             part = reader.part(clip.span) if clip.span else reader
-            examples[name] = part.read([part.num_frames // 2])[0]
+            examples[name] = cv2.resize(part.read([part.num_frames // 2])[0], part.square_size)
     data_set_picture(path, source.classes, counts["train"], counts["valid"], examples)
 
 

@@ -40,6 +40,7 @@ class Cv2Reader(VideoReader):
         with PyAVReader(path_of(source, "cv2")) as counted:
             self.path, self.num_frames, self.avg_fps = counted.path, counted.num_frames, counted.avg_fps
             self._size, self._orientation = (counted.width, counted.height), counted.orientation
+            self._pixel_aspect = counted.pixel_aspect
         probe = self._open()
         probe.release()
 
@@ -47,6 +48,16 @@ class Cv2Reader(VideoReader):
         """See `VideoReader`; OpenCV guesses them, the packet index has them."""
         with PyAVReader(self.path) as counted:
             return counted.times_sec()
+
+    @property
+    def orientation(self) -> int:
+        """See `VideoReader`."""
+        return self._orientation
+
+    @property
+    def pixel_aspect(self) -> float:
+        """See `VideoReader`."""
+        return self._pixel_aspect
 
     def _open(self) -> cv2.VideoCapture:
         path = VideoSource(self.path).open()

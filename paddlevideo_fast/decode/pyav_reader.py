@@ -133,7 +133,10 @@ class PictureDecoder:
         self.codec = self._codec.codec.canonical_name
         self.avg_fps = float(rate_of(stream) or 0.0)
         self.stored_size = (self._codec.width, self._codec.height)
-        self.pixel_aspect = float(stream.sample_aspect_ratio or 1)
+        aspect = stream.sample_aspect_ratio
+        self.pixel_aspect = float(aspect or 1)
+        # a container's holds for all pictures, the bitstream's may change
+        self._coded_aspect = aspect if aspect == self._codec.sample_aspect_ratio else None
         self._is_damaged = damage_test(self._codec)
 
     def _use_index(self, index: FrameIndex, may_turn: bool) -> None:
@@ -279,12 +282,17 @@ class PictureDecoder:
             wanted. What does not decode is missing, and with it what refers to it.
 
         Raises:
-            VideoDecodeError: the orientation changes.
+            VideoDecodeError: the orientation or the shape of pixels changes.
         """
-        usual = (None, self.orientation)
+        usual, name = (None, self.orientation), self._source.name
         for picture in self._pictures(wanted):
-            if picture.key_frame and orientation_of(picture, self._source.name) not in usual:
-                raise VideoDecodeError(self._source.name, "its pictures are not all turned in the same way")
+            if picture.key_frame:
+                if orientation_of(picture, name) not in usual:
+                    raise VideoDecodeError(name, "its pictures are not all turned in the same way")
+                first, aspect = self._coded_aspect, self._codec.sample_aspect_ratio
+                if first and aspect and first != aspect:
+                    shapes = f"{first} to {aspect} times as wide as high"
+                    raise VideoDecodeError(name, f"the shape of its pixels changes from {shapes}")
             yield picture
 
     def _pictures(self, wanted: set[int] | None = None) -> Iterator[Any]:

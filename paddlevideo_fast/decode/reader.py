@@ -17,6 +17,7 @@ OnCorrupt = Literal["raise", "nearest"]
 
 TOLERANCE_SEC = 0.0005  # of times that are compared: lists and containers round to milliseconds
 _SLACK_SEC = 0.25
+_MOST_ASPECT = 64  # a larger one is damage, and its pictures would fill the memory
 
 
 class Box(NamedTuple):
@@ -54,7 +55,7 @@ class VideoReader(ABC):
 
     @property
     def width(self) -> int:
-        """Width of a frame as it is shown, in pixels."""
+        """Width of a frame as it is read, in pixels."""
         return self._shown_size()[0]
 
     @property
@@ -68,8 +69,20 @@ class VideoReader(ABC):
         return 1.0
 
     @property
+    def square_size(self) -> tuple[int, int]:
+        """(width, height) of a frame as it is shown, in square pixels.
+
+        Raises:
+            VideoDecodeError: as for the first frame, or it would be far too narrow or wide.
+        """
+        if not 1 / _MOST_ASPECT <= self.pixel_aspect <= _MOST_ASPECT:
+            cause = f"its pixels are said to be {self.pixel_aspect:.6g} times as wide as high"
+            raise VideoDecodeError(self.path, f"damaged: {cause}")
+        return max(round(self.width * self.pixel_aspect), 1), self.height
+
+    @property
     def height(self) -> int:
-        """Height of a frame as it is shown, in pixels."""
+        """Height of a frame as it is read and as it is shown, in pixels."""
         return self._shown_size()[1]
 
     @property

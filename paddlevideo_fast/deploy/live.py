@@ -45,12 +45,14 @@ class LiveFrame(NamedTuple):
         arrived: when it was decoded, by `time.monotonic`.
         picture: PyAV's frame, in the colours of the stream.
         orientation: how it is shown, see `orientation_of`.
+        pixel_aspect: width of its pixels over their height, as they are shown.
     """
 
     time_sec: float
     arrived: float
     picture: Any
     orientation: int
+    pixel_aspect: float
 
 
 class LiveWindow(VideoReader):
@@ -73,6 +75,10 @@ class LiveWindow(VideoReader):
     @property
     def orientation(self) -> int:
         return self.shown[0].orientation
+
+    @property
+    def pixel_aspect(self) -> float:
+        return self.shown[0].pixel_aspect
 
     def times_sec(self) -> np.ndarray:
         times = np.array([frame.time_sec for frame in self.shown])
@@ -141,7 +147,7 @@ class LiveSource:
         self._needed_sec = self._used_sec = 0.0
         self._first_pts_sec: float | None = None  # of what has come since the newest beginning
         self._last_arrival = 0.0
-        self._orientation = 0  # that the stream named last
+        self._orientation, self._pixel_aspect = 0, 1.0  # that the stream named last
         self.fps = 0.0
 
     def __enter__(self) -> LiveSource:
@@ -301,6 +307,7 @@ class LiveSource:
     def _pictures(self, container: Any) -> Iterator[tuple[Any, float]]:
         """Pictures as they are shown, and the stream's time of each."""
         stream = container.streams.video[0]
+        self._pixel_aspect = float(stream.sample_aspect_ratio or 1)
         stream.codec_context.thread_count = 1  # more would hold frames back
         rate, pts_sec = float(rate_of(stream) or _DEFAULT_FPS), 0.0
         if self._ends:
@@ -324,13 +331,14 @@ class LiveSource:
         now = time.monotonic()
         orientation = orientation_of(picture, self.name) if picture.key_frame else None
         self._orientation = self._orientation if orientation is None else orientation
+        aspect = 1 / self._pixel_aspect if self._orientation % 2 else self._pixel_aspect
         with self._changed:
             time_sec = self._time_of(pts_sec, now)
             if time_sec is None:
                 return
             self.num_frames += 1
             self.newest_sec, self._last_arrival = time_sec, now
-            self._frames.append(LiveFrame(time_sec, now, picture, self._orientation))
+            self._frames.append(LiveFrame(time_sec, now, picture, self._orientation, aspect))
             self._changed.notify_all()
             if self.when_slow == "wait":
                 self._changed.wait_for(lambda: self._stopped or time_sec - self._needed_sec <= self.keep_sec)

@@ -123,7 +123,7 @@ class Recipe(NamedTuple):
 
 
 # A video that is larger and longer than any clip, so that a pipeline shows the shape of its clips.
-_ANY_VIDEO = VideoFacts(num_frames=100_000, avg_fps=30.0, width=1024, height=1024)
+_ANY_VIDEO = VideoFacts(num_frames=100_000, avg_fps=30.0, width=1024, height=1024, square_size=(1024, 1024))
 
 
 def clip_shape(recipe: Recipe) -> list[int]:

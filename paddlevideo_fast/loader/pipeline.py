@@ -39,8 +39,9 @@ class VideoFacts(NamedTuple):
     Attributes:
         num_frames: its number of frames.
         avg_fps: frames a second.
-        width: of a frame as it is shown, in pixels.
+        width: of a frame as it is read, in pixels.
         height: likewise.
+        square_size: width and height of a frame as it is shown, in square pixels.
         first: number in the file of the first frame, where a part of the file is meant.
     """
 
@@ -48,6 +49,7 @@ class VideoFacts(NamedTuple):
     avg_fps: float
     width: int
     height: int
+    square_size: tuple[int, int]
     first: int = 0
 
 
@@ -172,7 +174,8 @@ class Pipeline:
         """
         frames = self.sample.sample(video.num_frames, video.avg_fps, request, rng)
         factor = request.crop_size / self.crop_size if request.crop_size else 1.0
-        geometry = ClipGeometry(video.width, video.height, factor, record.labels, self.resample)
+        look = (factor, record.labels, self.resample, video.square_size[0])
+        geometry = ClipGeometry(video.width, video.height, *look)
         for step in self.geometric:
             try:
                 step.apply(geometry, rng)

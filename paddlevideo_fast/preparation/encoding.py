@@ -77,9 +77,10 @@ class Source:
         stored, self.inner = open_part(self._reader, part)
         self.first, self.num_frames = stored.first, stored.num_frames
         self.share = self.num_frames / self._reader.num_frames
-        self.size = stored_size(self._reader.width, self._reader.height, short_side_px, even=True)
+        width, height = self._reader.square_size
+        self.size = stored_size(width, height, short_side_px, even=True)
         if min(self.size) < _MIN_SIDE_PX:
-            raise PrepareError(f"its frames of {self._reader.width}×{self._reader.height} are too small")
+            raise PrepareError(f"its frames of {width}×{height} are too small")
         self.times = self._reader.timing.of(self.first, self.first + self.num_frames)
         self._path = path
         self._to_rgb = RgbConverter(path)

@@ -89,22 +89,23 @@ def _facts_of(video: VideoReader, with_sheet: bool) -> Facts:
     grey = np.stack([cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in small]).astype(np.float32)
     is_black = (grey.mean(axis=(1, 2)) <= _BLACK) & (grey.std(axis=(1, 2)) <= _FLAT)
     is_still = np.abs(np.diff(grey, axis=0)).mean(axis=(1, 2)) <= _SAME
+    width, height = video.square_size
     return Facts(
         num_frames=video.num_frames,
         fps=round(video.num_frames / video.end_sec(), 4) if video.avg_fps else 0.0,
-        width=clip.shape[2],
-        height=clip.shape[1],
+        width=width,
+        height=height,
         codec=video.codec,
         keyframe_gap=round(video.keyframe_gap, 2),
         num_decoded=video.num_decoded(indices),
         black=float(is_black.mean()),
         still=float(is_still.mean()) if len(indices) > 1 else 0.0,
-        sheet=_sheet(clip) if with_sheet else "",
+        sheet=_sheet(clip, width / height) if with_sheet else "",
     )
 
 
-def _sheet(clip: np.ndarray) -> str:
-    width = max(1, round(clip.shape[2] * _SHEET_PX / clip.shape[1]))
+def _sheet(clip: np.ndarray, aspect: float) -> str:
+    width = max(1, round(_SHEET_PX * aspect))
     frames = [cv2.resize(frame, (width, _SHEET_PX), interpolation=cv2.INTER_AREA) for frame in clip[1::2]]
     sheet = np.concatenate(frames or [clip[0]], axis=1)[..., ::-1]
     _, data = cv2.imencode(".jpg", np.ascontiguousarray(sheet), [cv2.IMWRITE_JPEG_QUALITY, 80])

@@ -126,7 +126,7 @@ class Video(ReadClip[Fingerprint]):
 
     def found(self, reader: VideoReader, state: list[int]) -> Fingerprint:
         data = base64.b64encode(_prints(reader).tobytes()).decode("ascii")
-        return Fingerprint(None, state, (reader.width, reader.height), data)
+        return Fingerprint(None, state, reader.square_size, data)
 
     def failed(self, cause: str, state: list[int]) -> Fingerprint:
         return Fingerprint(cause, state)

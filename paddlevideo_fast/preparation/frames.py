@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 
 from paddlevideo_fast.command_line import CommandParser, count
-from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_frames, open_video
+from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import UrlPath, as_path, temp_path
 from paddlevideo_fast.io.stores import put
@@ -131,7 +131,7 @@ class Task(NamedTuple):
                 if self.overwrite or self.count_images() != part.num_frames:
                     unfinished.mkdir(parents=True, exist_ok=True)
                     for place, frame in enumerate(part, 1):
-                        (unfinished / self.suffix.format(place)).write_bytes(self._encoded(frame))
+                        (unfinished / self.suffix.format(place)).write_bytes(self._encoded(frame, video))
                     _put_in_place(unfinished, folder)
                 return Stored(part.num_frames, inner=inner)
         except VideoDecodeError as error:
@@ -142,9 +142,8 @@ class Task(NamedTuple):
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
-    def _encoded(self, frame: np.ndarray) -> bytes:
-        height, width = frame.shape[:2]
-        size = stored_size(width, height, self.short_side, enlarge=True)
+    def _encoded(self, frame: np.ndarray, video: VideoReader) -> bytes:
+        size = stored_size(*video.square_size, self.short_side, enlarge=True)
         size = self.fixed_size if self.fixed_size[0] else size
         return encode_image(frame, size, self.video, f".{self.image_format}", self.quality)
 

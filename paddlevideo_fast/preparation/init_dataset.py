@@ -408,7 +408,7 @@ def _probe_part(path: Path, reader: VideoReader, span: Span | None, full: bool) 
             deque(part, maxlen=0)
         else:
             part.read(sorted({0, count // 2, count - 1}))
-        return Probe(count, part.end_sec() if part.avg_fps else 0.0, (part.width, part.height))
+        return Probe(count, part.end_sec() if part.avg_fps else 0.0, part.square_size)
     except VideoDecodeError as error:
         return Probe(0, 0.0, (0, 0), error.cause_in(str(path)))
 

@@ -129,7 +129,7 @@ class Task(NamedTuple):
                     try:
                         with source.open() as reader:
                             part, _ = open_part(reader, source.part)
-                            size = stored_size(reader.width, reader.height, settings.short_side)
+                            size = stored_size(*reader.square_size, settings.short_side)
                             images = _encoded(part, size, settings.quality)
                             fps, times_usec = reader.avg_fps, _times_usec(part)
                             writer.add(source.name, source.label, fps, size, images, times_usec)
@@ -435,7 +435,7 @@ def _try(task: tuple[Source, int, int]) -> _Trial:
     try:
         with source.open() as reader:
             part, _ = open_part(reader, source.part)
-            size = stored_size(reader.width, reader.height, short_side)
+            size = stored_size(*reader.square_size, short_side)
             sizes = [len(image) for image in _encoded(part, size, quality)]
             files, share = [source.path], part.num_frames / reader.num_frames
             if isinstance(reader, FrameFolderReader):

@@ -131,7 +131,7 @@ def annotate(
 
 def _size(video: VideoReader) -> tuple[int, int]:
     """Width and height in pixels, even."""
-    width, height = video.width * video.pixel_aspect, float(video.height)
+    width, height = video.square_size
     scale = max(_LEAST_SHORT_SIDE_PX / min(width, height), 1.0)
     return 2 * round(width * scale / 2), 2 * round(height * scale / 2)
 

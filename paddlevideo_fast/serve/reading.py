@@ -65,10 +65,10 @@ class VideoLimits:
         length_sec = video.end_sec() if video.avg_fps else 0.0
         if length_sec > self.max_sec:
             raise UnusableError(f"lasts {length_sec:,.0f} s; {self.max_sec:,.0f} s are allowed")
-        if video.width * video.height > self.max_pixels:
-            raise UnusableError(
-                f"has frames of {video.width}×{video.height}; {self.max_pixels:,} pixels are allowed"
-            )
+        width = max(video.width, video.square_size[0])
+        if width * video.height > self.max_pixels:
+            cause = f"has frames of {width}×{video.height}; {self.max_pixels:,} pixels are allowed"
+            raise UnusableError(cause)
 
 
 class ReadVideo(NamedTuple):

@@ -254,10 +254,13 @@ def test_nothing_decodes(root, damaged):
     ("facts", "cause"),
     [
         (
-            VideoFacts(num_frames=60, avg_fps=25.0, width=96, height=64),
+            VideoFacts(num_frames=60, avg_fps=25.0, width=96, height=64, square_size=(96, 64)),
             "DALI: .*(out-of-bounds|must be between)",
         ),
-        (VideoFacts(num_frames=20, avg_fps=25.0, width=64, height=96), "decode to 96×64, not to the 64×96"),
+        (
+            VideoFacts(num_frames=20, avg_fps=25.0, width=64, height=96, square_size=(64, 96)),
+            "decode to 96×64, not to the 64×96",
+        ),
     ],
     ids=["count", "size"],
 )

@@ -146,6 +146,7 @@ def encode_clip(
     matrix: str | None = None,
     first_tick: int = 0,
     cover: bool = False,
+    pixel_aspect: str | None = None,
     hold: int = 1,
     pause: tuple[int, int] = (0, 0),
     arrange: Callable[[list[Any]], list[Any]] = list,
@@ -171,6 +172,7 @@ def encode_clip(
         first_tick: timestamp of the first frame, in frames; negative ones need a container that has them.
         pause: the frame before which nothing was recorded, and for how many frames' time.
         cover: a picture goes along as a video stream of its own, as in files of music.
+        pixel_aspect: width of a pixel over its height, such as "4/3", for encoder and container.
         hold: how many frames show the same picture, one after the other.
         arrange: what to write of the encoder's packets, which it gets in decoding order.
 
@@ -191,6 +193,8 @@ def encode_clip(
             stream.codec_context.colorspace = int(Colorspace[matrix])
         if pix_fmt.startswith("yuvj"):
             stream.codec_context.color_range = int(ColorRange.JPEG)
+        if pixel_aspect is not None:
+            stream.codec_context.sample_aspect_ratio = Fraction(pixel_aspect)
         picture = _add_cover(container, size) if cover else None
         sound = container.add_stream("aac", rate=16000) if audio else None
         tick_of = [first_tick + n + (n * n // 8 if variable_rate else 0) for n in range(num_frames)]

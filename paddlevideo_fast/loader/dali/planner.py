@@ -102,7 +102,8 @@ class DaliPlanner:
                 require_codec(self._dali, self.device, reader.codec, record.path)
                 part = self.dataset.part(reader, record)
                 first = part.first if isinstance(part, VideoPart) else 0
-                facts = VideoFacts(part.num_frames, part.avg_fps, part.width, part.height, first)
+                size = (part.width, part.height, part.square_size)
+                facts = VideoFacts(part.num_frames, part.avg_fps, *size, first)
                 if reader.orientation:
                     cause = "is shown turned or mirrored, which DALI does not do: re-encode it"
                     raise VideoDecodeError(record.path, cause)

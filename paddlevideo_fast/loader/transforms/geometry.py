@@ -73,6 +73,7 @@ class ClipGeometry:
         size_factor: factor for the sizes in the config; not 1 if the request has a crop size of its own.
         labels: classes of the video.
         mode: how pixels are resampled; see `Resample`.
+        shown_width: width of the frames as they are shown, in square pixels; None: as they are.
 
     Attributes:
         width: current width of the output in pixels.
@@ -86,10 +87,11 @@ class ClipGeometry:
     size_factor: float = 1.0
     labels: tuple[int, ...] = (0,)
     mode: ResampleMode = "antialias"
+    shown_width: int | None = None
 
     def __post_init__(self) -> None:
-        self.width, self.height = self.source_width, self.source_height
-        self.views = [View(0.0, 0.0, float(self.width), float(self.height))]
+        self.width, self.height = self.shown_width or self.source_width, self.source_height
+        self.views = [View(0.0, 0.0, float(self.source_width), float(self.source_height))]
 
     def scaled(self, size_px: float) -> int:
         """A size of the configuration in pixels of this request."""
