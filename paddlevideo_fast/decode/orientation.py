@@ -26,28 +26,30 @@ def turned(picture: np.ndarray, orientation: int) -> np.ndarray:
     return cv2.rotate(picture, _TURNS[quarter_turns]) if quarter_turns else picture
 
 
-def orientation_of(picture: Any, name: str) -> int | None:
+def orientation_of(picture: Any, name: str) -> int:
     """How the display matrix of a picture of PyAV lets it be shown.
 
         0   1   2   3    quarter turns counterclockwise
         4   5   6   7    the same, after it was mirrored left and right
+
+    Ask for few pictures: PyAV keeps one whose side data was looked at until Python collects its garbage.
 
     Args:
         picture: as the decoder gives it.
         name: of the video, for errors.
 
     Returns:
-        0 to 7; None where the picture has no matrix.
+        0 to 7; 0 where the picture has no matrix.
 
     Raises:
         VideoDecodeError: it is turned by another angle, or sheared.
     """
     try:
         matrices = [data for data in picture.side_data if data.type is Type.DISPLAYMATRIX]
-    except ValueError:  # beside it is data of a kind that this PyAV does not know
-        return round(picture.rotation / 90) % 4 or None
+    except ValueError:  # beside it is data of a kind that this PyAV does not know, such as Exif in JPEG
+        return round(picture.rotation / 90) % 4
     if not matrices:
-        return None
+        return 0
     # a pixel at (x, y) is shown at (ax + cy, bx + dy)
     (a, b), (c, d) = np.frombuffer(matrices[0], np.int32).reshape(3, 3)[:2, :2].tolist()
     along, across = sorted([abs(a) + abs(d), abs(b) + abs(c)], reverse=True)
@@ -77,6 +79,8 @@ def may_be_turned(source: VideoSource, stream: Any, first_packet: Any) -> bool:
     """False only if pictures are surely shown as they are stored; which way else, a decoded one says."""
     codec = stream.codec_context
     if codec.name in _SEI and _DISPLAY_ORIENTATION in _sei_types(codec, bytes(first_packet)):
+        return True
+    if codec.name == "mjpeg" and b"Exif\0\0" in bytes(first_packet)[:_HEAD_BYTES]:
         return True
     format_name = stream.container.format.name
     if "mp4" in format_name:

@@ -93,6 +93,7 @@ class PictureDecoder:
         self._source = source
         self.damage = ""
         self.notes: Sequence[str] = ()
+        self._rotation = 0  # in degrees, of the picture that says the orientation
         self.times_sec: np.ndarray | None = None
         self._num_runs = 0
         self._first_key = 0  # a recorded stream may begin anywhere: packets before it are left out
@@ -268,7 +269,10 @@ class PictureDecoder:
             VideoDecodeError: at an odd angle.
         """
         keys = (picture for picture in self._pictures() if picture.key_frame) if self.may_turn else ()
-        return next((orientation_of(picture, self._source.name) or 0 for picture in keys), 0)
+        for picture in keys:
+            self._rotation = picture.rotation
+            return orientation_of(picture, self._source.name)
+        return 0
 
     def pictures(self, wanted: set[int] | None = None) -> Iterator[Any]:
         """Decodes the wanted pictures and those they refer to.
@@ -284,10 +288,10 @@ class PictureDecoder:
         Raises:
             VideoDecodeError: the orientation or the shape of pixels changes.
         """
-        usual, name = (None, self.orientation), self._source.name
+        name, usual = self._source.name, (0, self.orientation and self._rotation)
         for picture in self._pictures(wanted):
             if picture.key_frame:
-                if orientation_of(picture, name) not in usual:
+                if picture.rotation not in usual:
                     raise VideoDecodeError(name, "its pictures are not all turned in the same way")
                 first, aspect = self._coded_aspect, self._codec.sample_aspect_ratio
                 if first and aspect and first != aspect:

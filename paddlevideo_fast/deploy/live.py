@@ -147,7 +147,8 @@ class LiveSource:
         self._needed_sec = self._used_sec = 0.0
         self._first_pts_sec: float | None = None  # of what has come since the newest beginning
         self._last_arrival = 0.0
-        self._orientation, self._pixel_aspect = 0, 1.0  # that the stream named last
+        self._rotation: int | None = None  # that the stream named last, in degrees
+        self._orientation, self._pixel_aspect = 0, 1.0
         self.fps = 0.0
 
     def __enter__(self) -> LiveSource:
@@ -329,8 +330,8 @@ class LiveSource:
 
     def _put(self, picture: Any, pts_sec: float) -> None:
         now = time.monotonic()
-        orientation = orientation_of(picture, self.name) if picture.key_frame else None
-        self._orientation = self._orientation if orientation is None else orientation
+        if self._rotation is None or picture.rotation not in (0, self._rotation):
+            self._rotation, self._orientation = picture.rotation, orientation_of(picture, self.name)
         aspect = 1 / self._pixel_aspect if self._orientation % 2 else self._pixel_aspect
         with self._changed:
             time_sec = self._time_of(pts_sec, now)

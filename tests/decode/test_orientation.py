@@ -13,6 +13,7 @@ from paddlevideo_fast.decode.orientation import turned
 from paddlevideo_fast.deploy.live import LiveSource
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.preparation.encoding import Settings, prepare
+from tests.support.exact_corpus import with_data
 from tests.support.numbered_clips import draw, packets_of, write_clip
 
 SIZE = (96, 64)
@@ -55,9 +56,7 @@ def sei(codec, quarter_turns, mirrored, wanted):
     def arrange(packets):
         arranged = list(packets)
         for number in wanted:
-            copy = arranged[number] = av.Packet(unit + bytes(packets[number]))
-            for name in ("pts", "dts", "time_base", "stream", "is_keyframe", "duration"):
-                setattr(copy, name, getattr(packets[number], name))
+            arranged[number] = with_data(packets[number], unit + bytes(packets[number]))
         return arranged
 
     return arrange
@@ -151,14 +150,27 @@ def test_orientation_that_changes_is_told(tmp_path):
             video.read([19])
 
 
+def exif(orientation):
+    """The segment of a JPEG that says how a camera was held."""
+    entry = bytes.fromhex("0112 0003 00000001") + orientation.to_bytes(2, "big") + bytes(2)
+    content = b"Exif\0\0MM\0*\0\0\0\x08\0\x01" + entry + bytes(4)
+    return b"\xff\xe1" + (len(content) + 2).to_bytes(2, "big") + content
+
+
+def test_motion_jpeg_is_turned_as_exif_says(tmp_path):
+    def arrange(packets):
+        return [with_data(packet, bytes(packet)[:2] + exif(6) + bytes(packet)[2:]) for packet in packets]
+
+    write_clip(tmp_path / "a.avi", 24, SIZE, "mjpeg", pix_fmt="yuvj420p", arrange=arrange)
+    require_all_paths(str(tmp_path / "a.avi"), (0, 1, -1, 0), tmp_path)
+
+
 def test_images_are_shown_as_exif_says(tmp_path):
     """As the cameras of phones write photographs."""
     for number in (1, 2):
         _, jpeg = cv2.imencode(".jpg", draw(number, *SIZE)[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 98])
-        entry = bytes.fromhex("0112 0003 00000001 0005 0000")  # orientation 5: transposed
-        exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01" + entry + bytes(4)
-        marked = jpeg.tobytes()[:2] + b"\xff\xe1" + (len(exif) + 2).to_bytes(2, "big") + exif
-        (tmp_path / f"img_0000{number}.jpg").write_bytes(marked + jpeg.tobytes()[2:])
+        marked = jpeg.tobytes()[:2] + exif(5) + jpeg.tobytes()[2:]  # transposed
+        (tmp_path / f"img_0000{number}.jpg").write_bytes(marked)
     with open_video(tmp_path) as video:
         assert (video.width, video.height) == SIZE[::-1]
         assert np.abs(video.read([1])[0].astype(int) - shown(draw(2, *SIZE), (0, 1, 1, 0))).mean() < 3

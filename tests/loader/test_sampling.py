@@ -356,6 +356,7 @@ class _LargeVideo:
     """A video whose frames nobody may ask for."""
 
     num_frames, avg_fps, width, height, num_replaced = 300, 25.0, 7680, 4320, 0
+    square_size = (width, height)
 
     def frames(self, *_):
         raise AssertionError("frames are read")

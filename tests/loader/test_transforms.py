@@ -162,6 +162,7 @@ def test_uniform_crop_needs_a_filled_side():
 def test_a_request_scales_all_sizes():
     class Video:
         num_frames, avg_fps, width, height = 9, 25.0, 80, 60
+        square_size = (width, height)
 
     steps = [transforms.JitterScale(64, 64), transforms.RandomCrop(56)]
     pipeline = Pipeline(Sampler(1, 1), steps)
