@@ -164,7 +164,7 @@ class PictureDecoder:
         pts = [packet.pts for packet in packets]
         for packet_no, packet in enumerate(packets):
             packet.pts = packet_no
-        may_turn = may_be_turned(self._source, stream, packets[0])
+        may_turn = may_be_turned(self._source, stream, packets[access_points[0] if access_points else 0])
         self._use_index(index or self._learn_index(stream, access_points, found.hidden, pts), may_turn)
         if self._is_counted:
             self._may_skip, self.shown = False, [*range(self._num_counted)]

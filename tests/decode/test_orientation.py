@@ -112,6 +112,17 @@ def test_orientation_beside_the_pictures(codec, ending, way, matrix, tmp_path):
         require_all_paths(str(path), matrix, tmp_path / str(len(wanted)))
 
 
+def test_orientation_of_a_recording_that_begins_between_key_frames(tmp_path):
+    def arrange(packets):
+        return sei("libx264", 1, 0, [0, 8, 16])(packets)[3:]
+
+    write_clip(tmp_path / "a.ts", 24, SIZE, gop=8, arrange=arrange)
+    with open_video(tmp_path / "a.ts") as video:
+        assert (video.num_frames, video.width) == (16, SIZE[1])
+        expected = shown(draw(13, *SIZE), (0, -1, 1, 0))
+        assert np.abs(video.read([5])[0].astype(int) - expected).mean() < 9
+
+
 def test_orientation_in_matroska(tmp_path):
     write_clip(tmp_path / "a.mp4", 24, SIZE, gop=8)
     write_matrix(tmp_path / "a.mp4", (0, 1, -1, 0))
