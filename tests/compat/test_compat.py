@@ -41,9 +41,11 @@ def lost_options(old, new):
             taken = {*re.findall(r"[^ ,]+", kinds.get(name, "")), "required"}
             if "many" in taken and "words" not in old:  # else it would swallow the words behind its value
                 taken.add("one")
+            # a flag that takes any value may take more than those of a list that it had
+            wanted = kind if "of" in taken else re.sub(r" of [^,]+", "", kind)
             if name not in kinds:
                 yield f"{name} is gone"
-            elif not set(re.findall(r"[^ ,]+", kind)) <= taken:
+            elif not set(re.findall(r"[^ ,]+", wanted)) <= taken:
                 yield f"{name}: {kinds[name]} in place of {kind}"
             elif first in kinds and first not in together[name]:
                 yield f"{name} no longer means {first}"
