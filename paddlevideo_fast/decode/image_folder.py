@@ -93,7 +93,7 @@ DEFAULT_SUFFIX = "img_{:05}.jpg"
 
 
 class FrameFolderReader(VideoReader):
-    """Reads frame i (from 0) from the image with number i + 1.
+    """Reads frame i (from 0) from the image with number i + 1, or i where there is an image 0.
 
     Args:
         folder: where the images are; a path or a URL.
@@ -101,7 +101,7 @@ class FrameFolderReader(VideoReader):
         num_frames: as the annotation list has it; None counts the images 1, 2, 3, … that are there.
 
     Raises:
-        VideoDecodeError: the folder is missing, or has no frame 1.
+        VideoDecodeError: the folder is missing, or has no first frame.
     """
 
     avg_fps = 0.0
@@ -114,12 +114,14 @@ class FrameFolderReader(VideoReader):
         if not is_url(self.path) and not os.path.isdir(self.path):
             cause = "is not a folder of frames" if os.path.exists(self.path) else "no such folder"
             raise VideoDecodeError(self.path, cause)
+        zero = join(self.path, suffix.format(0))
+        self._first = 1 - (stores.exists(zero) if is_url(zero) else os.path.exists(zero))
         self.num_frames = self._count() if num_frames is None else int(num_frames)
         if self.num_frames < 1:
             raise VideoDecodeError(self.path, f"has no frame '{self._name(0)}'")
 
     def _name(self, index: int) -> str:
-        return self.suffix.format(index + 1)
+        return self.suffix.format(index + self._first)
 
     def _count(self) -> int:
         present = set(_names_in(self.path))
@@ -200,7 +202,7 @@ def guess_suffix(folder: str) -> str:
         `img_00001.jpg` gives `img_{:05}.jpg`.
     """
     for name in sorted(_names_in(folder)):
-        match = re.fullmatch(r"(.*?)(0*1)(\.(?:jpe?g|png|bmp))", name, re.IGNORECASE)
+        match = re.fullmatch(r"(.*?)(0*[01])(\.(?:jpe?g|png|bmp))", name, re.IGNORECASE)
         if match:
             prefix, number, ending = match.groups()
             return f"{prefix}{{:0{len(number)}}}{ending}"

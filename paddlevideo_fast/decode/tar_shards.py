@@ -4,7 +4,8 @@
     read   │ skipped            │ read   │ read  │ read   │ skipped                │   │ the end is looked for
 
 Reading the headers of a tar at a URL takes a request of `_HEADER_BYTES` for each jump over a video. Python's
-`tarfile` reads the headers (ustar, pax, GNU long names). Nothing is ever written under the name of a member.
+`tarfile` reads the headers (ustar, pax, GNU long names). Tars in one file (`cat a.tar b.tar`) are read one
+after the other. Nothing is ever written under the name of a member.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from paddlevideo_fast.io.urls import bare_url, is_url, shown_url
 _HEADER_BYTES = 2**13  # the header of a video, its label and the header that follows often fit
 _READ_BYTES = 2**16
 _MAX_TEXT_BYTES = 2**24
+_MOST_END_BYTES = tarfile.RECORDSIZE + 2 * tarfile.BLOCKSIZE
 _CUT = "was cut off while it was in use"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
@@ -95,13 +97,12 @@ class TarShard:
                 if start.startswith(_GZIP) or start == _ZSTD:
                     text = "is compressed, and only a plain .tar is read: unpack it"
                     raise ShardError(f"{self.path}: {text}")
-                file.seek(0)
-                with tarfile.open(fileobj=file, mode="r:") as tar:
-                    found = [self._member(tar, info, wants_text) for info in tar if _is_file(info)]
-                    file.seek(tar.offset)  # tarfile takes a broken header in the middle for the end
-                    if len(end := file.read(tarfile.BLOCKSIZE)) < tarfile.BLOCKSIZE or any(end):
-                        text = f"neither a member nor the end is at byte {tar.offset}"
-                        raise tarfile.ReadError(text)
+                found, begin = list[Member](), 0
+                while begin >= 0:
+                    file.seek(begin)
+                    with tarfile.open(fileobj=file, mode="r:") as tar:
+                        found += [self._member(tar, info, wants_text) for info in tar if _is_file(info)]
+                        begin = _next_tar(file, tar.offset)
         except (tarfile.TarError, ValueError) as error:
             text = f"is no tar, or is damaged or cut off: {error}; write or copy it again"
             raise ShardError(f"{self.path}: {text}") from None
@@ -158,6 +159,25 @@ class TarShard:
             if len(text) < info.size:
                 raise tarfile.ReadError(f"{info.name} ends early")
         return Member(info.name, info.offset_data, info.size, text, info.isreg() and not info.issparse())
+
+
+def _next_tar(file: Any, end: int) -> int:
+    """Where another tar begins behind the end of one, as `cat a.tar b.tar` writes it; -1: there is none.
+
+    `tarfile` takes a broken header and zeros for the end. A tar ends with two blocks of zeros and some more,
+    up to a full record.
+    """
+    file.seek(end)
+    data = file.read(_MOST_END_BYTES)
+    num_zeros = len(data) - len(data.lstrip(b"\0"))
+    num_blocks = num_zeros // tarfile.BLOCKSIZE
+    if not num_blocks or (num_blocks < 2 and num_zeros < len(data)):
+        raise tarfile.ReadError(f"neither a member nor the end is at byte {end}")
+    if num_zeros < len(data):
+        return end + num_blocks * tarfile.BLOCKSIZE
+    if file.read(1):
+        raise tarfile.ReadError(f"there are only zeros from byte {end} on, more than the end of a tar has")
+    return -1
 
 
 def _is_file(info: tarfile.TarInfo) -> bool:

@@ -41,7 +41,7 @@ from paddlevideo_fast.registry import DATASETS
 
 LABEL_KEYS = ("label", "labels", "cls", "class_id")
 _VIDEO, _CLS, _JSON = "video", ".cls", ".json"
-_VERSION = 1
+_VERSION = 2
 _MAX_MAPS = 256  # each keeps a file handle
 _NUM_OPENED = 32  # shards at a time: at a URL each waits for one answer after the other
 _MAX_INDEX_BYTES = 2**30
@@ -207,10 +207,10 @@ def samples_of(shard: TarShard, label_key: str | bool | None = None) -> list[_Sa
 def _kind_of(name: str) -> str:
     """What a member is: `_VIDEO`, `_CLS` or `_JSON`; "" for all else."""
     name = name.rpartition("/")[2].lower()
-    ending = os.path.splitext(name)[1]  # there is none in a name that begins with its only dot
-    if name.startswith(".") or ending not in (*VIDEO_EXTENSIONS, _CLS, _JSON):
-        return ""
-    return _VIDEO if ending in VIDEO_EXTENSIONS else ending
+    stem, dot, ending = name.partition(".")  # what webdataset calls the member: all behind the first dot
+    if stem and dot + ending in (_CLS, _JSON):
+        return dot + ending
+    return _VIDEO if stem and os.path.splitext(name)[1] in VIDEO_EXTENSIONS else ""
 
 
 def _labels(where: str, found: dict[str, Member], label_key: str | bool | None) -> list[int | str]:

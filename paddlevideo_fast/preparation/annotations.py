@@ -4,6 +4,7 @@ import argparse
 import csv
 import re
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -175,22 +176,39 @@ def _something(args: argparse.Namespace) -> _Found:
 
 
 def _mmaction2(args: argparse.Namespace) -> _Found:
+    """Paths may have spaces, so numbers are counted from the end."""
+    is_frames = args.kind == "frames"
+    lines = [(number, line.strip()) for number, line in enumerate(read_text(args.list).split("\n"), 1)]
+    counts = {number: _num_at_end(line) for number, line in lines if line}
+    least = 1 + is_frames
+    spaced = {len(line.split()) for number, line in lines if line and counts[number] == least}
+    has_spaces = any(len(line.split()) > counts[number] + 1 for number, line in lines if line)
     rows = []
-    for number, line in enumerate(read_text(args.list).split("\n"), 1):
-        if not line.strip():
+    for number, line in lines:
+        if not line:
             continue
-        words = line.split()
-        count = 0  # of numbers at the end
-        while count < len(words) - 1 and words[-1 - count].isdecimal() and len(words[-1 - count]) < 10:
-            count += 1
-        numbers = [int(word) for word in words[len(words) - count :]]
-        path = line.strip().rsplit(None, count)[0] if count else ""
-        num_frames = numbers.pop(0) if args.kind == "frames" and numbers else None
+        count = counts[number]
+        if is_frames and has_spaces and count > least:
+            if len(line.split()) not in spaced:
+                text = "which of its numbers belong to the folder, whose name may have spaces?"
+                raise ToolError(f"{args.list}:{number}: {shown(line)}: {text} Rename it, or write a .csv")
+            count = least
+        numbers = [int(word) for word in line.split()[-count:]] if count else []
+        path = line.rsplit(None, count)[0] if count else ""
+        num_frames = numbers.pop(0) if is_frames and numbers else None
         if not path or not numbers or num_frames == 0:
-            expected = "folder num_frames label ..." if args.kind == "frames" else "path label ..."
-            raise ToolError(f"{args.list}:{number}: expected '{expected}', found {shown(line.strip())}")
+            expected = "folder num_frames label ..." if is_frames else "path label ..."
+            raise ToolError(f"{args.list}:{number}: expected '{expected}', found {shown(line)}")
         rows.append(Row(number, path, tuple(sorted(set(numbers))), num_frames))
     return _Found(rows)
+
+
+def _num_at_end(line: str) -> int:
+    """How many numbers stand at the end of a line, behind its first word."""
+    words = line.split()[:0:-1]
+    return len(
+        [*takewhile(lambda word: word.isdecimal() and len(word) < 10 and str(int(word)) == word, words)]
+    )
 
 
 def _with_span(video: str, labels: tuple[Any, ...], start: float, end: float) -> Row | None:

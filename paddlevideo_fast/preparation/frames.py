@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -272,18 +273,20 @@ def _as_text(options: dict[str, Any]) -> str:
 def _found(args: argparse.Namespace) -> StoredList:
     """The videos of --root; a class is numbered by its folder's place in alphabetical order.
 
+    Videos with one stem keep their endings in the names of their folders.
+
     Raises:
-        ToolError: there is none, or two would go to one folder.
+        ToolError: there is none.
     """
     endings = (f".{args.ext.lstrip('.').lower()}",) if args.ext else VIDEO_EXTENSIONS
-    found: dict[str, Path] = {}
-    for video, _ in find_clips(args.root, max_depth=args.level, endings=endings):
-        place = video.relative_to(args.root)
-        if len(place.parts) == args.level:
-            name = place.with_suffix("").as_posix()
-            other = found.setdefault(name, video)
-            if other is not video:
-                raise ToolError(f"{other} and {video} would both go to '{name}'; choose one with --ext")
+    videos = [video for video, _ in find_clips(args.root, max_depth=args.level, endings=endings)]
+    places = {video: video.relative_to(args.root) for video in videos}
+    with_stem = Counter(place.with_suffix("") for place in places.values())  # `a.avi` beside `a.mp4`
+    found = {
+        (place if with_stem[place.with_suffix("")] > 1 else place.with_suffix("")).as_posix(): video
+        for video, place in places.items()
+        if len(place.parts) == args.level
+    }
     if not found:
         raise ToolError(f"{args.root}: no video ({', '.join(endings)}) at --level {args.level}")
     source = Path("rawframes.list")

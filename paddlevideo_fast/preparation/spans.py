@@ -6,6 +6,7 @@ A list with named fields (.jsonl, .csv) gives a .jsonl list. The spans in it are
 import argparse
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -134,28 +135,30 @@ class StoredList:
         return report_failures([*self.left_out, *failed], len(self.left_out) + len(stored), file)
 
 
-def part_name(name: str, span: Span | None, ending: str | None = None) -> str:
+def part_name(name: str, span: Span | None, ending: str | None = None, keeps_ending: bool = False) -> str:
     """The name of what is stored of a video: `a.mp4` and 12.5 to 14 seconds give `a_12.5-14s.mp4`.
 
     Args:
         name: of the video.
         span: what is stored; None: all.
         ending: of the result; None: that of the video.
+        keeps_ending: the ending of the video stays in front of that of the result: `a.avi.mp4`.
     """
     folder, slash, last = name.rstrip("/").rpartition("/")
     path = PurePosixPath(last)
     ending = path.suffix if ending is None else ending
+    stem = path.name if keeps_ending else path.stem
     if span is None:
-        return folder + slash + path.with_suffix(ending).name
+        return folder + slash + stem + ending
     end = "end" if span.end is None else f"{span.end:.10g}"
     tag = f"_{span.start:.10g}-{end}{'s' if span.unit == 'sec' else 'f'}"
-    return folder + slash + path.with_name(path.stem + tag + ending).name
+    return folder + slash + stem + tag + ending
 
 
 def stored_names(
     records: Sequence[VideoRecord], source: Path, data_prefix: Path | None, output: Path, ending: str
 ) -> list[str]:
-    """Where below `output` what is stored of each record goes.
+    """Where below `output` what is stored of each record goes. Videos with one stem keep their endings.
 
     Args:
         records: of the list.
@@ -175,15 +178,17 @@ def stored_names(
     if os.path.commonpath([common, target_root]) == common:
         raise ToolError(f"--output {output} lies in {common}, among the videos; choose a folder outside")
     taken: dict[str, str] = {os.path.realpath(record.path): "" for record in records}
+    paths = [record.path if is_url(record.path) else os.path.abspath(record.path) for record in records]
+    below = [_below(path, data_prefix, root) for path in paths]
+    with_stem = Counter(part_name(name, None, "") for name in {*below})  # `a.avi` beside `a.mp4`
     names = []
-    for record in records:
+    for record, path, place in zip(records, paths, below):
         if is_url(record.path) and not is_url(str(data_prefix)):
             raise ToolError(
                 f"{source}:{record.line}: {record.path} is a URL; give the URL above all videos "
                 "as --data_prefix"
             )
-        path = record.path if is_url(record.path) else os.path.abspath(record.path)
-        name = part_name(_below(path, data_prefix, root), record.span, ending)
+        name = part_name(place, record.span, ending, with_stem[part_name(place, None, "")] > 1)
         if name.startswith("../"):
             raise ToolError(
                 f"{source}:{record.line}: {record.path} lies outside {root}; give the folder above all "

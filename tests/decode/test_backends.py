@@ -107,6 +107,22 @@ def test_frame_folder_names(suffix, tmp_path):
     assert open_video(tmp_path).num_frames == 3
 
 
+@pytest.mark.parametrize("suffix", ["img_{:05}.jpg", "{}.png"])
+def test_frame_folder_from_zero(suffix, tmp_path):
+    for number in range(4):
+        assert cv2.imwrite(str(tmp_path / suffix.format(number)), np.full((8, 8, 3), 40 * number, np.uint8))
+    for reader in (
+        open_frames(str(tmp_path), suffix),
+        open_frames(str(tmp_path), suffix, 4),
+        open_video(tmp_path),
+    ):
+        assert reader.num_frames == 4
+        assert [round(frame.mean()) // 10 for frame in reader] == [0, 4, 8, 12]
+    for number in range(1, 4):
+        (tmp_path / suffix.format(number)).unlink()
+    assert open_video(tmp_path).num_frames == 1
+
+
 @pytest.mark.parametrize("keeps", [False, True])
 def test_memory_does_not_grow(keeps, make_clip, tmp_path):
     """Readers free what they hold. Ninety that are kept open are more than ten times what is allowed."""

@@ -266,6 +266,9 @@ def test_damaged_tars(files, tmp_path):
         (good[: headers[1] + 100], "is damaged or cut off"),
         (bytes(broken), f"neither a member nor the end is at byte {headers[1]}"),
         (gzip.compress(good), "is compressed, and only a plain .tar is read: unpack it"),
+        (good[: headers[2]] + bytes(20000), f"only zeros from byte {headers[2]} on"),
+        (good[: headers[2]] + bytes(512) + good[headers[2] :], "neither a member nor the end"),
+        (good + b"x" * 512, "is no tar, or is damaged"),
     ):
         shard.write_bytes(content)
         with pytest.raises(ShardError, match=rf"^{shard}: .*{message}"):
@@ -276,6 +279,33 @@ def test_damaged_tars(files, tmp_path):
     shard.mkdir()
     with pytest.raises(ShardError, match="cannot be read: Is a directory"):
         dataset(shard)
+
+
+def test_tars_in_one_file(files, tmp_path):
+    """`cat a.tar b.tar`; some writers end a tar with two blocks, others fill up a record."""
+    parts = [(files / "shards" / f"0000{number}.tar").read_bytes() for number in (0, 1)]
+    samples = [
+        sample.name
+        for number in (0, 1)
+        for sample in samples_of(TarShard(str(files / "shards" / f"0000{number}.tar"), LRUCache(4)))
+    ]
+    for ends in (b"", bytes(1024), bytes(10240)):
+        first = parts[0].rstrip(b"\0") if ends else parts[0]
+        first += bytes(-len(first) % 512) + ends
+        (tmp_path / "0.tar").write_bytes(first + parts[1])
+        shard = TarShard(str(tmp_path / "0.tar"), LRUCache(4))
+        found = samples_of(shard)
+        assert [sample.name for sample in found] == samples
+        last = found[-1]
+        assert shard.open("", last.offset, last.size).read() in parts[1]
+
+
+def test_a_member_is_called_what_stands_behind_the_first_dot(tmp_path):
+    """As in webdataset, `seg.cls` is no label."""
+    members = [("a.mp4", b""), ("a.cls", b"1"), ("a.seg.cls", b"7"), ("a.other.json", b"{")]
+    assert labels_of(tmp_path / "0.tar", members, num_classes=3) == [(1,)]
+    with pytest.raises(AnnotationError, match=r"'a': has no \.cls or \.json, which says its label"):
+        dataset(tmp_path / "0.tar", [("a.mp4", b""), ("a.seg.cls", b"1")])
 
 
 def test_headers_that_lie_do_not_hang_or_take_memory(tmp_path):

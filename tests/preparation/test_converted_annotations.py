@@ -78,6 +78,22 @@ def test_mmaction2(run):
     assert (record.path, record.num_frames, record.labels) == ("folder", 32, (3, 7))
 
 
+def test_mmaction2_folders_with_spaces_and_numbers(run):
+    text = "person 01 120 3\nperson 10 130 3\nperson 2 7 0\n"
+    records = read_frame_list(run("mmaction2", "m.txt", text, "--kind", "frames"))
+    assert [(one.path, one.num_frames, one.labels) for one in records] == [
+        ("person 01", 120, (3,)),
+        ("person 10", 130, (3,)),
+        ("person 2", 7, (0,)),
+    ]
+    records = read_video_list(run("mmaction2", "m.txt", "person 01 3\nb 0\n"))
+    assert [(one.path, one.labels) for one in records] == [("person 01", (3,)), ("b", (0,))]
+    with pytest.raises(
+        ToolError, match="m.txt:2: 'person 9 10 130 3': which of its numbers belong to the fol"
+    ):
+        run("mmaction2", "m.txt", "person 01 120 3\nperson 9 10 130 3\n", "--kind", "frames")
+
+
 @pytest.mark.parametrize(
     ("origin", "text", "words", "cause"),
     [

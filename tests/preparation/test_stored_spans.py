@@ -5,7 +5,7 @@ import json
 import pytest
 
 from paddlevideo_fast.cli import run_command
-from paddlevideo_fast.decode import Span
+from paddlevideo_fast.decode import Span, open_video
 from paddlevideo_fast.loader.dataset import FrameDataset, PackedFrameDataset, VideoDataset
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.sampling import Sampler
@@ -15,7 +15,7 @@ from paddlevideo_fast.preparation.packing import pack
 from paddlevideo_fast.preparation.spans import part_name
 from paddlevideo_fast.preparation.videos import prepare_list
 from tests.support.exact_corpus import write_corpus_clip
-from tests.support.numbered_clips import read_number
+from tests.support.numbered_clips import read_number, write_clip
 
 NAMES = (
     "h264_gop_250.mp4",
@@ -95,6 +95,31 @@ def test_names_of_parts():
     assert part_name("a/b.mp4", None) == "a/b.mp4"
     assert part_name("a/b.avi", Span(12.5, 14, "sec"), ".mp4") == "a/b_12.5-14s.mp4"
     assert part_name("a/b.avi", Span(3, None), "") == "a/b_3-endf"
+    assert part_name("a/b.c.avi", Span(3, None), ".mp4", keeps_ending=True) == "a/b.c.avi_3-endf.mp4"
+    assert part_name("a/b.c.avi", None, "") == "a/b.c"
+
+
+def test_videos_with_one_stem_keep_their_endings(tmp_path):
+    """They once ended prepare and extract for the whole list."""
+    videos = tmp_path / "videos" / "walk"
+    for name, first in (("a.mp4", 4), ("a.avi", 5), ("b.mkv", 6)):
+        write_clip(videos / name, first, codec="mpeg4")
+    (tmp_path / "some.list").write_text("walk/a.mp4 0\nwalk/a.avi 1\nwalk/b.mkv 2\n")
+    told = ["--list", f"{tmp_path}/some.list", "--data_prefix", str(videos.parent), "--workers=1"]
+    assert prepare_list([*told, "--output", f"{tmp_path}/prepared", "--short_side", "48"]) == 0
+    assert (tmp_path / "prepared" / "some.list").read_text().split("\n") == [
+        *("walk/a.mp4.mp4 0", "walk/a.avi.mp4 1", "walk/b.mp4 2", "")
+    ]
+    with open_video(tmp_path / "prepared" / "walk/a.avi.mp4") as reader:
+        assert reader.num_frames == 5
+    assert extract([*told, "--output", f"{tmp_path}/frames"]) == 0
+    assert (tmp_path / "frames" / "some.list").read_text().split("\n") == [
+        *("walk/a.mp4 4 0", "walk/a.avi 5 1", "walk/b 6 2", "")
+    ]
+    assert extract(["--root", str(videos.parent), "--output", f"{tmp_path}/all", "--workers=1"]) == 0
+    assert sorted((tmp_path / "all" / "rawframes.list").read_text().split()[::3]) == [
+        *("walk/a.avi", "walk/a.mp4", "walk/b")
+    ]
 
 
 def test_check_names_spans_and_what_is_in_both_lists(source, tmp_path, capfd):
