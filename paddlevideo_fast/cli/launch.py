@@ -50,10 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--max_restart",
-        type=count(0),
-        default=0,
-        help="restarts; they need --resume (default 0)",
+        "--max_restart", type=count(0), default=0, help="restarts; they need --resume (default 0)"
     )
     return parser
 

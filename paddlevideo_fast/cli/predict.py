@@ -40,11 +40,7 @@ from paddlevideo_fast.cli.program import (
 )
 from paddlevideo_fast.command_line import CommandParser, add_options, count, option
 from paddlevideo_fast.config.startup import prepare_process
-from paddlevideo_fast.errors import (
-    EXIT_FAILURES,
-    EXIT_USER_ERROR,
-    PaddleVideoFastError,
-)
+from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
 from paddlevideo_fast.io.files import as_path, is_live
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.sync import staged

@@ -62,8 +62,7 @@ SYNTAX: dict[str, Syntax] = {
     "hevc": Syntax(_first_bytes({32, 33, 34}, 1, 63), _HEVC, _HEVC),
     "mpeg4": Syntax(frozenset({*range(0x30), 0xB0, 0xB2, 0xB5}), _MPEG4, _MPEG4),
     **dict.fromkeys(
-        MPEG2,
-        Syntax(frozenset({0xB3, 0xB5}), frozenset({0}), frozenset({*range(0xB0), 0xB3, 0xB8})),
+        MPEG2, Syntax(frozenset({0xB3, 0xB5}), frozenset({0}), frozenset({*range(0xB0), 0xB3, 0xB8}))
     ),
     **dict.fromkeys(
         AV1, Syntax(_first_bytes({1}, 3, 15), _first_bytes({3, 6}, 3, 15), _first_bytes({3, 4, 6}, 3, 15))

@@ -22,12 +22,7 @@ from paddle.static import InputSpec
 import paddlevideo_fast
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.config.builtin import CONFIG_FILE
-from paddlevideo_fast.deploy.paddlex_form import (
-    NAME,
-    PaddleXFolder,
-    check_paddlex_form,
-    save_paddlex_form,
-)
+from paddlevideo_fast.deploy.paddlex_form import NAME, PaddleXFolder, check_paddlex_form, save_paddlex_form
 from paddlevideo_fast.deploy.program import (
     ONNX_SUFFIX,
     PADDLE_SUFFIXES,

@@ -13,13 +13,7 @@ from paddlevideo_fast.config.types import MAX_SIZE, Activation, NumViews, Range,
 from paddlevideo_fast.deploy.paddlex_form import from_paddlex_form
 from paddlevideo_fast.deploy.program import Runtime
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.loader import (
-    Classes,
-    ClipRequest,
-    VideoRecord,
-    check_classes,
-    classes_of_config,
-)
+from paddlevideo_fast.loader import Classes, ClipRequest, VideoRecord, check_classes, classes_of_config
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.pipeline import Decoder, VideoFacts
 from paddlevideo_fast.loader.request import Middle
@@ -27,14 +21,7 @@ from paddlevideo_fast.loader.views import Views
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import activation_of
 from paddlevideo_fast.plugins import located
-from paddlevideo_fast.registry import (
-    DATASETS,
-    DECODERS,
-    RECOGNIZERS,
-    SAMPLERS,
-    TRANSFORMS,
-    is_own,
-)
+from paddlevideo_fast.registry import DATASETS, DECODERS, RECOGNIZERS, SAMPLERS, TRANSFORMS, is_own
 
 logger = get_logger(__name__)
 
@@ -189,9 +176,7 @@ def recipe_in_place(path: str | Path, cfg: Config, skip_names: bool = False) -> 
 
 
 def recipe_of(
-    cfg: Config,
-    split: Split = "valid",
-    input_dtype: Literal["uint8", "float32"] = "float32",
+    cfg: Config, split: Split = "valid", input_dtype: Literal["uint8", "float32"] = "float32"
 ) -> Recipe:
     """The recipe that reads video files as a training config reads DATASET.`split`.
 

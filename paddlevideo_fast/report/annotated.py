@@ -85,11 +85,7 @@ class Caption(NamedTuple):
 
 
 def annotate(
-    video: VideoReader,
-    captions: Sequence[Caption],
-    font_file: Path,
-    path: Path,
-    progress: Progress = iter,
+    video: VideoReader, captions: Sequence[Caption], font_file: Path, path: Path, progress: Progress = iter
 ) -> None:
     """Writes an MP4 with text on its frames, without sound, whole or not at all.
 
