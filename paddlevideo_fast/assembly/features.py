@@ -137,13 +137,25 @@ def recipe_of_features(
 
 
 def require_same_list(stored: StoredFeatures, spec: RunSpec, split: Split) -> None:
-    """Checks that stored rows are of the records of a part of the data.
+    """Checks that stored rows are of the records of a part of the data, and of the same files.
+
+    Where all files are others, the set may be a prepared or copied one: this is a warning.
 
     Raises:
-        FeatureError: the list has other videos or labels than when the rows were computed.
+        FeatureError: the list has other videos or labels than when the rows were computed, or some files have
+            changed since.
     """
-    now = data_identity(spec, split)["list_crc32"]
-    require_same(stored.folder, split.dataset, {_LIST: stored.index.recipe.get(_LIST)}, {_LIST: now})
+    dataset, recipe = split.dataset, stored.index.recipe
+    now = {_LIST: data_identity(spec, split)["list_crc32"]}
+    require_same(stored.folder, dataset, {_LIST: recipe.get(_LIST)}, now)
+    changed, count = _changed_files(stored.folder, dataset), len(set(dataset.files))
+    if len(changed) == count > 1:
+        text = (
+            "%s: all %d files have changed since these were computed: is it the same set, prepared or copied?"
+        )
+        logger.warning(text, stored.folder, count)
+    elif changed:
+        require_same(stored.folder, dataset, {_FILES: "then"}, {_FILES: "now"})
 
 
 def _without(section: Any, names: tuple[str, ...]) -> dict[str, Any]:
@@ -169,16 +181,20 @@ def _file_state(file: str) -> list[int] | None:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _changed_file(folder: Path, dataset: ClipDataset) -> tuple[str, str, str]:
-    """The first file that changed since the features were computed, and its states then and now, as texts."""
+def _changed_files(folder: Path, dataset: ClipDataset) -> list[tuple[str, str, str]]:
+    """The files that changed since the features were computed, and their states then and now, as texts.
+
+    None where the record of the states is lost or altered.
+    """
     try:
         before = json.loads(read_text(folder / FILE_STATES, _MAX_STATES_BYTES))
-        for file, state in file_states(dataset).items():
-            if before.get(file) != state:
-                return file, _shown_state(before.get(file)), _shown_state(state)
+        return [
+            (file, _shown_state(before.get(file)), _shown_state(state))
+            for file, state in file_states(dataset).items()
+            if before.get(file) != state
+        ]
     except (OSError, ValueError, AttributeError):
-        pass  # the file is lost or altered: that something changed is known from the index
-    return "a file of the list", "in another state", "changed"
+        return []
 
 
 def _shown_state(state: list[int] | None) -> str:
@@ -201,7 +217,8 @@ def require_same(
         if was.get(key) != now.get(key):
             text = f"{key} was {was.get(key)} when they were computed, and is {now.get(key)} now"
             if key == _FILES:
-                file, before, after = _changed_file(folder, dataset)
+                unknown = ("a file of the list", "in another state", "changed")
+                file, before, after = next(iter(_changed_files(folder, dataset)), unknown)
                 text = f"{file} was {before} when they were computed, and is {after} now"
             if key == WEIGHTS:
                 text = "they were computed with other weights"
