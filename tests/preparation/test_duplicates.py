@@ -18,6 +18,7 @@ from paddlevideo_fast.preparation.fingerprints import RATE, Prints, Video
 from paddlevideo_fast.preparation.lists import check
 from paddlevideo_fast.preparation.matching import Match, align, candidates, distance, groups, matches
 from paddlevideo_fast.preparation.motion import render_clip
+from tests.support.numbered_clips import write_matrix
 
 NUM_FRAMES, FPS = 72, 24
 
@@ -81,6 +82,17 @@ def pairs_of(file):
 
 
 COPIES = ("a.mp4", "worse.mp4", "small.mp4", "cut.mp4", "logo.mp4", "mirrored.mp4")
+
+
+def test_a_copy_that_its_header_mirrors_is_found(root, tmp_path, capsys):
+    for name, matrix in (("a.mp4", (1, 0, 0, 1)), ("flipped.mp4", (-1, 0, 0, 1))):
+        shutil.copy(root / "a.mp4", tmp_path / name)
+        write_matrix(tmp_path / name, matrix)
+    (tmp_path / "x.list").write_text("a.mp4 0\nflipped.mp4 0\n")
+    output = tmp_path / "pairs.jsonl"
+    assert run(capsys, tmp_path / "x.list", "--data_prefix", tmp_path, "--output", output).code == 1
+    (pair,) = pairs_of(output).values()
+    assert pair["is_mirrored"]
 
 
 def test_copies_of_each_kind_are_found_and_others_are_not(root, tmp_path, capsys):

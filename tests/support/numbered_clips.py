@@ -214,7 +214,7 @@ def encode_clip(
         if sound is not None:
             _write_silence(container, sound, float(audio))
     if rotation:
-        _turn(path, rotation)
+        write_matrix(path, {90: (0, 1, -1, 0), 180: (-1, 0, 0, -1), 270: (0, -1, 1, 0)}[rotation % 360])
     return [place // hold for place, tick in enumerate(tick_of) if tick in ticks]
 
 
@@ -241,11 +241,11 @@ def _write_silence(container: Any, sound: Any, length_sec: float) -> None:
     container.mux(sound.encode())
 
 
-def _turn(path: Path, degrees: int) -> None:
-    """Writes a clockwise rotation into the track header of an MP4 or MOV file, as phones do."""
+def write_matrix(path: Path, matrix: Sequence[float]) -> str:
+    """Writes a display matrix (a, b, c, d) into the track header of an MP4 or MOV file; returns its path."""
     data = bytearray(path.read_bytes())
-    matrix = data.index(b"tkhd") + 44
-    cos, sin = {90: (0, 1), 180: (-1, 0), 270: (0, -1)}[degrees % 360]
-    for place, value in ((0, cos), (4, sin), (12, -sin), (16, cos)):
-        data[matrix + place : matrix + place + 4] = (value << 16).to_bytes(4, "big", signed=True)
+    at = data.index(b"tkhd") + 44
+    for place, value in zip((0, 4, 12, 16), matrix):
+        data[at + place : at + place + 4] = round(value * 65536).to_bytes(4, "big", signed=True)
     path.write_bytes(data)
+    return str(path)
