@@ -27,12 +27,23 @@ def needing(extra: str, purpose: str, *packages: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0].replace("_", "-")
-        raise MissingExtraError(package, extra, purpose) from error
+        raise MissingExtraError(_package_of(error.name or ""), extra, purpose) from error
     except ImportError as error:
         raise InstallationError(
             f"{purpose} needs a package that is installed and cannot be imported: {error}"
         ) from error
+
+
+def _package_of(module: str) -> str:
+    """The package of a module, spelled as in pyproject.toml."""
+    from packaging.requirements import Requirement
+
+    module = module.partition(".")[0]
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for name in (Requirement(text).name for text in metadata.requires("paddlevideo_fast") or ()):
+            if name.replace("-", "_") == module:
+                return name
+    return module.replace("_", "-")
 
 
 def check_versions(extra: str, purpose: str, *packages: str) -> None:

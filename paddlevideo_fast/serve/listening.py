@@ -51,7 +51,7 @@ def server_config(app: Any) -> Config:
         app,
         http=type("Connection", (_Connection,), {"most": number}),
         ws="none",
-        backlog=min(number, _BACKLOG),
+        backlog=min(max(number // 2, 1), _BACKLOG),  # so that those of one moment do not end each other
         log_config=None,
         log_level="error",
         access_log=False,
@@ -116,7 +116,8 @@ class _Connection(H11Protocol):
             self.transport.abort()
 
     def _is_waiting(self) -> bool:
-        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY) or self.transport.is_closing()
+        is_asked = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        return is_asked or self._unread_timer is not None or self.transport.is_closing()
 
     @staticmethod
     def _stop(*timers: asyncio.TimerHandle | None) -> None:

@@ -39,7 +39,7 @@ class OwnSite:
             return f"Host: {shown(host)} is no name of this server; start it with --allow_host and this name"
         if origin is None or _parts(origin).netloc == host.lower() or _parts(origin).hostname in self._names:
             return ""
-        return f"Origin: {shown(origin)} is another site, and its pages may send nothing to this server"
+        return f"Origin: {shown(origin)} is another site; start the server with --allow_host and its name"
 
     def _is_own(self, name: str | None) -> bool:
         if name is None:
