@@ -13,7 +13,6 @@ import av
 from paddlevideo_fast.decode.codecs import START_CODE, Bits
 
 _START = START_CODE + b"\xb6"
-_STARTS = re.compile(_START)
 _LAYER = re.compile(rb"\0\0\x01[\x20-\x2f]")  # the header of a layer
 _SEQUENCE = START_CODE + b"\xb0"
 
@@ -45,19 +44,25 @@ def unpack(packets: Sequence[Any], header: bytes) -> tuple[list[Any], list[int]]
     num_time_bits, waiting = _time_bits(header), deque[_Picture]()
     unpacked, kinds = [], []
     for packet in packets:
-        starts = [start.start() for start in _STARTS.finditer(packet)]
-        if starts and starts[0]:
-            num_time_bits = _time_bits(bytes(memoryview(packet)[: starts[0]])) or num_time_bits
-        if waiting or len(starts) > 1:
-            pictures = _split(bytes(packet), starts, num_time_bits)
-            if pictures[0][0].startswith(_SEQUENCE):
-                waiting.clear()
-            is_late = bool(waiting)
-            waiting += [p for place, p in enumerate(pictures) if p[1] != NOT_CODED or not (is_late or place)]
+        data = bytes(packet)
+        at = data.find(_START)
+        if at > 0:
+            num_time_bits = _time_bits(data[:at]) or num_time_bits
+        if waiting and data.startswith(_SEQUENCE):
+            waiting.clear()
+        following = data.find(_START, at + 1)
+        if following < 0 and not waiting:
+            kind = _type_of(data, at, len(data), num_time_bits)
+        else:
+            is_late, begin = bool(waiting), 0
+            while at >= 0:
+                end = data.find(START_CODE, at + 1) if following >= 0 else len(data)
+                kind = _type_of(data, at, end, num_time_bits)
+                if kind != NOT_CODED or not (is_late or begin):
+                    waiting.append((data[begin:end], kind))
+                begin, at, following = end, following, data.find(_START, following + 1)
             data, kind = waiting.popleft()
             packet = _with_data(packet, data, kind)
-        else:
-            kind = _type_of(memoryview(packet)[starts[0] :], num_time_bits) if starts else NO_VOP
         unpacked.append(packet)
         kinds.append(kind)
     return unpacked, kinds
@@ -69,37 +74,30 @@ def is_key(data: bytes) -> bool:
     return at >= 0 and len(data) - at > _SHORT_BYTES and data[at + len(_START)] >> 6 == I_VOP
 
 
-def _split(data: bytes, starts: Sequence[int], num_time_bits: int) -> list[_Picture]:
-    """The pictures of a packet that begin at `starts`."""
-    begins = [0, *(data.find(START_CODE, start + len(_START)) for start in starts[:-1])]
-    ends = [*begins[1:], len(data)]
-    types = [_type_of(data[start:end], num_time_bits) for start, end in zip(starts, ends)] or [NO_VOP]
-    return [(data[begin:end], kind) for begin, end, kind in zip(begins, ends, types)]
-
-
 def _with_data(packet: Any, data: bytes, kind: int) -> Any:
     """A packet with other data at the time of `packet`."""
     copy = av.Packet(len(data))  # with zeros behind it, into which decoders look; a packet of bytes has none
     copy.update(data)
-    for name in ("pts", "dts", "time_base", "duration", "is_corrupt"):
-        setattr(copy, name, getattr(packet, name))
-    copy.is_keyframe = kind == I_VOP
+    copy.pts, copy.is_corrupt, copy.is_keyframe = packet.pts, packet.is_corrupt, kind == I_VOP
     return copy
 
 
-def _type_of(picture: Sequence[int], num_time_bits: int) -> int:
-    """The type of the picture that begins with a start code.
+def _type_of(data: bytes, at: int, end: int, num_time_bits: int) -> int:
+    """The type of a picture.
 
     Args:
-        picture: its bytes.
+        data: of its packet.
+        at: where its start code is; negative: it has none.
+        end: where it ends.
         num_time_bits: see `_time_bits`; 0: whether it is coded cannot be read.
     """
-    if len(picture) <= len(_START):
+    at += len(_START)
+    if at < len(_START) or at >= end:
         return NO_VOP
-    kind = picture[len(_START)] >> 6
-    if len(picture) > _SHORT_BYTES:
+    kind = data[at] >> 6
+    if end - at > _SHORT_BYTES:
         return kind
-    bits = Bits(bytes(picture[len(_START) :]))
+    bits = Bits(data[at:end])
     bits.read(2)
     while bits.read(1):  # whole seconds
         pass

@@ -113,10 +113,12 @@ def test_what_is_in_a_packet(tmp_path):
     packets = packets_of(path)
     unpacked, kinds = unpack(packets, b"")
     assert kinds == [0, 1, 2, 2, 1, 2, 2]
-    assert [packet.dts for packet in unpacked] == [packet.dts for packet in packets]
+    assert [packet.pts for packet in unpacked] == [packet.pts for packet in packets]
     assert sum(packet.size for packet in unpacked) == sum(packet.size for packet in packets) - 2 * 6
     nothing = with_data(packets[0], b"\0\0\1\xb2text")
     assert unpack([*packets, nothing], b"")[1][-1] == NO_VOP
+    ends = with_data(packets[0], b"\0\0\1\xb0\1")
+    assert unpack([*packets[:2], ends, packets[0]], b"")[1] == [0, 1, NO_VOP, 0]
     assert unpack([*packets, with_data(packets[0], uncoded_vop(bytes(packets[0])))], b"")[1][-1] == NOT_CODED
     # no layer says where the bit is
     assert unpack([with_data(packets[0], uncoded_vop(bytes(packets[0])))], b"")[1] == [NO_VOP]
