@@ -40,14 +40,17 @@ def keyframe_test(codec_context: Any, first_packet: bytes = b"") -> Callable[[by
     if name == "mjpeg":  # tables hold for later pictures, too
         tables = [mark for mark in (_JPEG_QUANTIZATION, _JPEG_HUFFMAN) if mark in _jpeg_head(first_packet)]
         return lambda data: all(mark in _jpeg_head(data) for mark in tables)
+    if name == "mpeg4" and codec_context.has_b_frames:
+        header = (codec_context.extradata or b"") + first_packet
+        return None if mpeg4.is_interlaced(header) else mpeg4.is_key
     return _TESTS.get(name)
 
 
 def correct_keyframes(packets: Sequence[Any], codec_context: Any) -> None:
-    """Leaves the mark of a keyframe to packets whose picture is one; of an unknown codec, to the first."""
+    """Takes the mark of a keyframe from packets whose picture is none; unknown codecs may decode by it."""
     is_key = keyframe_test(codec_context, bytes(packets[0]))
-    for number, packet in enumerate(packets):
-        if packet.is_keyframe and not (is_key(bytes(packet)) if is_key else number == 0):
+    for packet in packets if is_key else ():
+        if packet.is_keyframe and is_key and not is_key(bytes(packet)):
             packet.is_keyframe = False
 
 

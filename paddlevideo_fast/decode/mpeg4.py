@@ -105,8 +105,17 @@ def _type_of(data: bytes, at: int, end: int, num_time_bits: int) -> int:
     return (kind if bits.read(1) else NOT_CODED) if num_time_bits else NO_VOP
 
 
+def is_interlaced(header: bytes) -> bool:
+    """Whether pictures have fields: B pictures then depend on the first that a decoder has met."""
+    return _read_layer(header)[1]
+
+
 def _time_bits(header: bytes) -> int:
     """Bits of the time in each picture, from the header of a layer; 0: nothing says."""
+    return _read_layer(header)[0]
+
+
+def _read_layer(header: bytes) -> tuple[int, bool]:
     layer = _LAYER.search(header)
     bits = Bits(header[layer.end() :][:64] if layer else b"")
     bits.read(1 + 8)
@@ -118,6 +127,11 @@ def _time_bits(header: bytes) -> int:
         bits.read(2 + 1)
         if bits.read(1):  # buffer sizes
             bits.read(79)
-    if bits.read(2) != 0 or not bits.read(1):
-        return 0
-    return max((bits.read(16) - 1).bit_length(), 1)
+    if bits.read(2) != 0 or not bits.read(1):  # not rectangular, or damaged
+        return 0, False
+    num_time_bits = max((bits.read(16) - 1).bit_length(), 1)
+    bits.read(1)
+    if bits.read(1):
+        bits.read(num_time_bits)
+    bits.read(1 + 13 + 1 + 13 + 1)  # width and height
+    return num_time_bits, bool(bits.read(1))

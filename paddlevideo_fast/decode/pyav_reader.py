@@ -152,11 +152,12 @@ class PictureDecoder:
         """Works out which packet holds which frame, and what of the file is damaged."""
         stream, packets, codec = found.stream, found.packets, self._codec
         changes = ParameterSetChanges(packets, codec)
-        # of an unknown codec, nobody knows what a flush leaves
-        self._is_constant = changes.is_constant and keyframe_test(codec) is not None
+        # of an unknown codec, nobody knows what a flush leaves, and what a picture left out would have left
+        is_known = keyframe_test(codec, bytes(packets[0])) is not None
+        self._is_constant = changes.is_constant and is_known
         if not self._is_constant:
             self._source.keep()  # decoders will be replaced, see `_reset`
-        access_points = changes.random_access_points
+        access_points = changes.random_access_points if is_known else []
         index = None
         if not found.joins and not recovers_late(packets[0], codec):
             index = index_packets(packets, stream, access_points, found.hidden, found.vops)
@@ -166,9 +167,10 @@ class PictureDecoder:
             packet.pts = packet_no
         may_turn = may_be_turned(self._source, stream, packets[access_points[0] if access_points else 0])
         self._use_index(index or self._learn_index(stream, access_points, found.hidden, pts), may_turn)
+        self._may_skip &= is_known
         if self._is_counted:
             self._may_skip, self.shown = False, [*range(self._num_counted)]
-        else:
+        elif is_known:
             self._reset_points = set(filter(self._index.is_closed, changes.reset_points))
         if self._may_skip and (self._is_constant or codec.name not in AV1):
             self._is_nonref_packet = nonref_test(codec, found.vops, bytes(packets[0]))

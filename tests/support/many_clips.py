@@ -154,6 +154,8 @@ MANY: dict[str, Recipe] = {
             arrange=pack_as_xvid,
         ).items()
     },
+    **_each("avi mp4 mkv ts", "mpeg4_interlaced", codec="mpeg4", bframes=2, options=_INTERLACED),
+    **_each("avi mp4", "mpeg4_quarter_pixels", codec="mpeg4", bframes=2, options={"flags": "+qpel"}),
     **_each("avi mp4 mkv", "mpeg4_hold", codec="mpeg4", bframes=2, hold=8),
     **_each("avi mp4 mkv ts", "mpeg4_cut", cut, codec="mpeg4"),
     **_each("avi mkv", "mpeg4_variable_rate", codec="mpeg4", variable_rate=True),
@@ -185,6 +187,7 @@ MANY: dict[str, Recipe] = {
     **_each("mov avi", "rpza", codec="rpza", pix_fmt="rgb555le", **_ALL),
     **_each("avi", "msvideo1", codec="msvideo1", pix_fmt="rgb555le", **_ALL),
     **_each("flv avi", "flashsv", codec="flashsv", pix_fmt="bgr24", **_ALL),
+    **_each("flv", "flashsv2", codec="flashsv2", size=(176, 144), pix_fmt="bgr24"),
     **_each("avi", "zmbv", codec="zmbv", pix_fmt="bgr0", **_ALL),
     **_each("gif", "gif", codec="gif", pix_fmt="rgb8"),
     # each picture for itself
