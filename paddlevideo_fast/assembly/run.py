@@ -215,9 +215,11 @@ def _test(
 
     def take_output() -> None:
         if distribution.is_main:
-            with contextlib.suppress(OutputError):  # the numbers are told even where no file can be written
+            try:
                 held.enter_context(only_writer(store.folder, "test", given_by="output_dir"))
                 held.enter_context(_uploading(store))
+            except OutputError as error:  # told now, not after all videos
+                logger.warning("%s: the numbers will be in this log alone", error)
 
     distribution.gather_from(take_output)
     precision = make_precision(spec)

@@ -149,6 +149,15 @@ def test_a_signal_during_validation_saves_at_once(run, out, tmp_path, monkeypatc
     assert_same_run(tmp_path / "whole", out)
 
 
+def test_an_output_that_cannot_be_written_is_told_before_the_videos(run, after_run, tmp_path, capfd):
+    (tmp_path / "file").write_text("")
+    where = ["-o", f"output_dir={tmp_path / 'file'}"]
+    assert run("--test", "-w", str(after_run / "tiny_best.pdparams"), *where) == 2
+    printed = "".join(capfd.readouterr())
+    told = printed.index("is a file; give a folder: the numbers will be in this log alone")
+    assert told < printed.index("top1: ")
+
+
 def test_steps_in_which_nothing_decodes(run, tmp_path, capfd, motion_data):
     clips = sorted((motion_data / "train").iterdir())[:7]
     (tmp_path / "bad.mp4").write_bytes(b"")
