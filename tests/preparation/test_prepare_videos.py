@@ -111,8 +111,11 @@ def test_real_clips_in_no_more_bytes(real_clips_dir, run_script, tmp_path):
         source, target = real_clips_dir / name, (tmp_path / "out" / name).with_suffix(".mp4")
         bytes_before += source.stat().st_size
         bytes_after += target.stat().st_size
-        before, after = frames_of(source), frames_of(target)
-        assert before.shape == after.shape
+        with open_video(source) as video:
+            width, height = video.square_size
+        after = frames_of(target)
+        assert after.shape[1:3] == (height - height % 2, width - width % 2)
+        before = np.stack([cv2.resize(frame, after.shape[2:0:-1]) for frame in frames_of(source)])
         assert psnr(before, after) >= 35
     assert bytes_after <= bytes_before
 
