@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from fractions import Fraction
 
 import cv2
@@ -19,8 +20,10 @@ from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.sampling import Sampler
 from paddlevideo_fast.loader.transforms import CenterCrop, Scale
 from paddlevideo_fast.preparation.encoding import Settings, prepare
+from paddlevideo_fast.preparation.facts import _facts_of
 from paddlevideo_fast.preparation.frames import extract
 from paddlevideo_fast.preparation.packing import pack
+from paddlevideo_fast.serve.reading import UnusableError, VideoLimits
 from tests.support.numbered_clips import draw, packets_of, write_clip
 
 SIZE, NUM_FRAMES = (96, 64), 8
@@ -108,6 +111,19 @@ def test_stored_frames_are_as_wide_as_they_are_shown(tmp_path):
             frames = video.read(range(NUM_FRAMES)).astype(int)
             assert frames.shape[1:3] == shown[::-1]
             assert np.abs(frames - expected).mean() < 14
+
+
+def test_reports_and_limits_count_pictures_as_they_are_shown(tmp_path):
+    write_clip(tmp_path / "a.mp4", NUM_FRAMES, SIZE, pixel_aspect="2")
+    with open_video(tmp_path / "a.mp4") as video:
+        facts = _facts_of(video, with_sheet=True)
+        assert (facts.width, facts.height) == (192, 64)
+        sheet = cv2.imdecode(np.frombuffer(base64.b64decode(facts.sheet), np.uint8), cv2.IMREAD_COLOR)
+        height, width = sheet.shape[:2]
+        assert width % (3 * height) == 0  # pictures of 3:1 side by side
+        VideoLimits(max_pixels=192 * 64).check(video)
+        with pytest.raises(UnusableError, match="192×64"):
+            VideoLimits(max_pixels=192 * 64 - 1).check(video)
 
 
 @pytest.mark.parametrize("aspect", [(1000, 1), (1, 1000)])
