@@ -26,7 +26,7 @@ import itertools
 import os
 import zipfile
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
@@ -35,9 +35,10 @@ from typing import Any, NamedTuple
 import av
 import numpy as np
 
-from paddlevideo_fast.decode.codecs import num_length_bytes
+from paddlevideo_fast.decode.bitstream import misplaced
+from paddlevideo_fast.decode.codecs import AV1, VP9, num_length_bytes
 from paddlevideo_fast.decode.container import LENIENT, LIBAV_ERRORS, VIDEOS_ONLY, explain, open_container
-from paddlevideo_fast.decode.gaps import boxes, has_table
+from paddlevideo_fast.decode.gaps import announced_bytes, boxes, find_gaps, has_table
 from paddlevideo_fast.decode.keyframes import correct_keyframes, recovers_late
 from paddlevideo_fast.decode.orientation import may_be_turned
 from paddlevideo_fast.decode.packets import (
@@ -65,6 +66,9 @@ _LEAST_BYTES = 2**22  # a smaller file of a store is read whole: that takes fewe
 _HEAD_BYTES = 1024  # of a key packet; parameters come before its picture
 _NUM_THREADS = 8
 _CODECS = ("h264", "hevc")
+_LARGE_BYTES = 2**26  # a smaller file on a disk is read whole: that is quicker
+_BATCH_BYTES = 2**23
+_BY_TIME = (*_CODECS, *AV1, *VP9)  # the times of their packets say the order of frames
 _TABLE_ALONE = {"fflags": "+noparse+nofillin"}  # what is a key packet: else libav looks into the packets
 
 State = tuple[int, int]  # see `VideoSource.state`
@@ -358,15 +362,10 @@ def index_by_ranges(source: VideoSource) -> StoredIndex | None:
             return None
         if ParameterSetChanges(heads, stream.codec_context):
             return None
-        points = [number for number, packet in enumerate(packets) if packet.is_keyframe]
-        cut_away = hidden_packets(packets)
-        index = index_packets(packets, stream, points, cut_away)
-        if index is None:
-            return None
         first = next(packet for packet in container.demux(stream) if packet.size)
-        timing = timing_of(Clock.of(stream, packets, cut_away), len(index.shown))
-        may_turn = may_be_turned(source, stream, first)
-        stored = StoredIndex.of(index, timing, packets, [packet.pts for packet in packets], may_turn)
+        stored = _stored(source, stream, packets, first)
+        if stored is None:
+            return None
     except LIBAV_ERRORS:
         return None  # the reading of the whole file says what is wrong with it
     finally:
@@ -378,6 +377,81 @@ def index_by_ranges(source: VideoSource) -> StoredIndex | None:
     finally:
         probe.close()
         source.release()
+
+
+def _stored(source: VideoSource, stream: Any, packets: Sequence[_Packet], first: Any) -> StoredIndex | None:
+    """The index of an intact video, without its packets' content but for the first one's."""
+    points = [number for number, packet in enumerate(packets) if packet.is_keyframe]
+    cut_away = hidden_packets(packets)
+    index = index_packets(packets, stream, points, cut_away)
+    if index is None:
+        return None
+    timing = timing_of(Clock.of(stream, packets, cut_away), len(index.shown))
+    may_turn = may_be_turned(source, stream, first)
+    return StoredIndex.of(index, timing, packets, [packet.pts for packet in packets], may_turn)
+
+
+# --- the index of a large video on a disk
+
+
+def index_by_batches(source: VideoSource) -> StoredIndex | None:
+    """The index of a large file in which seeks arrive, read a few groups of pictures at a time.
+
+    None where all packets are needed at once: of damage, of parameters that change, and of other containers.
+
+    Raises:
+        VideoDecodeError: the file cannot be opened.
+    """
+    announced = announced_bytes(source.head()) if source.path and source.check() >= _LARGE_BYTES else None
+    if source.path is None or source.check() < max(_LARGE_BYTES, announced or 0):
+        return None
+    with av.logging.Capture() as log:
+        container, stream = open_container(source, allow_cut=True)
+        try:
+            name, codec = container.format.name, stream.codec_context
+            has_sizes = has_table(stream) or announced is not None
+            if not name.startswith(_CONTAINERS) or codec.name not in _BY_TIME or not has_sizes:
+                return None
+            packets, first = list[_Packet](), None
+            for batch in _batches(container.demux(stream)):
+                first = first or batch[0]
+                correct_keyframes(batch, codec)
+                is_plain = not ParameterSetChanges(batch, codec) and not misplaced(batch, codec)
+                if not is_plain or recovers_late(first, codec) or any(packet.is_corrupt for packet in batch):
+                    return None
+                packets += [
+                    _Packet(*(getattr(packet, field) for field in _Packet._fields)) for packet in batch
+                ]
+            complaints = [text for _, speaker, text in log if speaker == name]
+            if not packets or any(find_gaps(source, stream, packets, [], complaints, [], [], None)):
+                return None
+            stored = _stored(source, stream, packets, first)
+        except LIBAV_ERRORS:
+            return None  # reading the whole file tells what is wrong with it
+        finally:
+            container.close()
+            source.release()
+    if stored is None:
+        return None
+    probe = SeekingPackets(source, stored)
+    try:
+        return stored if probe.lands_right() else None
+    finally:
+        probe.close()
+
+
+def _batches(packets: Iterable[Any]) -> Iterator[list[Any]]:
+    """Whole groups of pictures, of a few megabytes together."""
+    batch, num_bytes = list[Any](), 0
+    for packet in packets:
+        if packet.is_keyframe and num_bytes >= _BATCH_BYTES:
+            yield batch
+            batch, num_bytes = [], 0
+        if packet.size:
+            batch.append(packet)
+            num_bytes += packet.size
+    if batch:
+        yield batch
 
 
 def _listed(

@@ -33,6 +33,7 @@ from paddlevideo_fast.decode.index_cache import (
     State,
     StoredIndex,
     decoder_pool,
+    index_by_batches,
     index_by_ranges,
 )
 from paddlevideo_fast.decode.keyframes import keyframe_test, recovers_late
@@ -106,8 +107,8 @@ class PictureDecoder:
         self._missing_reference: set[int] = set()  # pictures that refer to lost ones, or are no pictures
         state = source.state() if cache else None
         stored = cache.load(source, state) if cache and state else None
-        if stored is None and source.url and not allow_cut:
-            stored = index_by_ranges(source)
+        if stored is None and not (source.url and allow_cut):
+            stored = index_by_ranges(source) if source.url else index_by_batches(source)
             if stored and cache and state:
                 cache.keep(source, stored, state)
         self._packets: list[Any] | SeekingPackets
