@@ -388,6 +388,13 @@ def _time_goes_back(packets: Sequence[Any]) -> str:
     return ""
 
 
+def is_steady(packets: Sequence[Any]) -> bool:
+    """Whether packets follow each other in time without a jump that asks for a cause."""
+    times = [packet.dts for packet in packets]
+    is_ascending = None not in times and all(earlier < later for earlier, later in pairwise(times))
+    return is_ascending and max(_frame_steps(times), default=_BIG_JUMP) < _BIG_JUMP
+
+
 def _time_jumps(source: VideoSource, stream: Any, packets: Sequence[Any]) -> Iterator[Gap]:
     """Whether a few frames of a constant rate are missing. A file of a variable rate has many distances."""
     # of decoding: those of showing also jump where a recorder began or stopped between B-frames

@@ -38,7 +38,7 @@ import numpy as np
 from paddlevideo_fast.decode.bitstream import misplaced
 from paddlevideo_fast.decode.codecs import AV1, VP9, num_length_bytes
 from paddlevideo_fast.decode.container import LENIENT, LIBAV_ERRORS, VIDEOS_ONLY, explain, open_container
-from paddlevideo_fast.decode.gaps import announced_bytes, boxes, find_gaps, has_table
+from paddlevideo_fast.decode.gaps import announced_bytes, boxes, find_gaps, has_table, is_steady
 from paddlevideo_fast.decode.keyframes import correct_keyframes, recovers_late
 from paddlevideo_fast.decode.orientation import may_be_turned
 from paddlevideo_fast.decode.packets import (
@@ -51,6 +51,7 @@ from paddlevideo_fast.decode.packets import (
 )
 from paddlevideo_fast.decode.parameter_sets import NEW_HEADER, ParameterSetChanges
 from paddlevideo_fast.decode.source import VideoSource
+from paddlevideo_fast.decode.transport_stream import TransportStream
 from paddlevideo_fast.errors import ObjectError, VideoDecodeError, cause_of
 from paddlevideo_fast.io import stores
 from paddlevideo_fast.io.files import atomic_write
@@ -155,6 +156,8 @@ class SeekingPackets:
         self._num_forks = _num_forks
         self.container, self.stream = open_container(self._source, allow_cut=True)
         self._source.release()
+        self._again: Any = None  # where seeks do not arrive: a container that is read from its beginning
+        self._seeks = self.container.format.name.startswith(_CONTAINERS)
         self._next = -1  # number of the first of `_packets`
         self._packets: Iterator[Any] = iter(())
         self._last: tuple[int, Any] = (-1, None)
@@ -167,7 +170,7 @@ class SeekingPackets:
             return self._last[1]
         try:
             is_ahead = 0 <= self._next <= packet_no
-            if not is_ahead or self._group(packet_no) > self._group(self._next):
+            if not is_ahead or (self._seeks and self._group(packet_no) > self._group(self._next)):
                 self._seek(packet_no)
             packet = self._read()
             while self._next <= packet_no:
@@ -182,6 +185,8 @@ class SeekingPackets:
         """Frees the file."""
         self._last, self._packets = (-1, None), iter(())
         self.container.close()
+        if self._again is not None:
+            self._again.close()
 
     def opens_own(self) -> bool:
         """Opens the file again in a process that was forked; whether that was so."""
@@ -192,6 +197,8 @@ class SeekingPackets:
 
     def lands_right(self) -> bool:
         """Whether seeks to all key frames arrive there or before, at packets that the index knows."""
+        if not self._seeks:
+            return True
         try:
             for point in self._access_points:
                 self._seek(point)
@@ -214,7 +221,15 @@ class SeekingPackets:
         return packet
 
     def _seek(self, packet_no: int) -> None:
-        """Lets reading begin at the key packet before a packet, or at an earlier one."""
+        """Lets reading begin at the key packet before a packet, or at an earlier one, or at the beginning."""
+        if not self._seeks:
+            if self._again is not None:
+                self._again.close()
+            self._again, stream = open_container(self._source, allow_cut=True)
+            self._source.release()
+            self._packets = (packet for packet in self._again.demux(stream) if packet.size)
+            self._next = 0
+            return
         points = self._access_points[: self._group(packet_no) + 1]
         self.container.seek(int(self._pts[points[-1]]), stream=self.stream)
         packets = (packet for packet in self.container.demux(self.stream) if packet.size)
@@ -395,9 +410,10 @@ def _stored(source: VideoSource, stream: Any, packets: Sequence[_Packet], first:
 
 
 def index_by_batches(source: VideoSource) -> StoredIndex | None:
-    """The index of a large file in which seeks arrive, read a few groups of pictures at a time.
+    """The index of a large file that is read a few groups of pictures at a time.
 
-    None where all packets are needed at once: of damage, of parameters that change, and of other containers.
+    None where all packets are needed at once: the times of frames do not say their order, parameters change,
+    a recording pauses, or there is damage.
 
     Raises:
         VideoDecodeError: the file cannot be opened.
@@ -409,8 +425,7 @@ def index_by_batches(source: VideoSource) -> StoredIndex | None:
         container, stream = open_container(source, allow_cut=True)
         try:
             name, codec = container.format.name, stream.codec_context
-            has_sizes = has_table(stream) or announced is not None
-            if not name.startswith(_CONTAINERS) or codec.name not in _BY_TIME or not has_sizes:
+            if codec.name not in _BY_TIME:
                 return None
             packets, first = list[_Packet](), None
             for batch in _batches(container.demux(stream)):
@@ -423,7 +438,11 @@ def index_by_batches(source: VideoSource) -> StoredIndex | None:
                     _Packet(*(getattr(packet, field) for field in _Packet._fields)) for packet in batch
                 ]
             complaints = [text for _, speaker, text in log if speaker == name]
-            if not packets or any(find_gaps(source, stream, packets, [], complaints, [], [], None)):
+            has_sizes = has_table(stream) or (announced is not None and name.startswith("matroska"))
+            if not packets or not (has_sizes or is_steady(packets)):
+                return None
+            transport = TransportStream.read(source, stream.id) if name == "mpegts" else None
+            if any(find_gaps(source, stream, packets, [], complaints, [], [], transport)):
                 return None
             stored = _stored(source, stream, packets, first)
         except LIBAV_ERRORS:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import IndexCache, Span, index_cache, open_video
+from paddlevideo_fast.decode.index_cache import _batches
 from paddlevideo_fast.errors import VideoDecodeError
-from tests.support.exact_corpus import write_corpus_clip
+from tests.support.exact_corpus import in_sequence, write_corpus_clip
 from tests.support.numbered_clips import read_number, write_clip
 
 KEPT = (
@@ -141,3 +142,45 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path, video, caplog):
     assert not _kept(video, IndexCache(str(tmp_path / "file")))
     assert not _kept(video, IndexCache(str(tmp_path / "file")))
     assert sum("indexes cannot be written" in text for text in caplog.messages) == 1
+
+
+@pytest.mark.parametrize("on_corrupt", ["raise", "nearest"])
+def test_a_large_file_is_never_whole_in_memory(on_corrupt, tmp_path, monkeypatch):
+    """Here every file counts as large: it is read by groups of pictures, and its frames are the same."""
+    most = []
+
+    def batches(packets):
+        for batch in _batches(packets):
+            most.append(len(batch))
+            yield batch
+
+    monkeypatch.setattr(index_cache, "_LARGE_BYTES", 1)
+    monkeypatch.setattr(index_cache, "_BATCH_BYTES", 1)
+    monkeypatch.setattr(index_cache, "_batches", batches)
+    names = ("h264_b_frames.mp4", "h264_open_gop.mkv", "h264_open_gop.ts", "h264_open_gop.flv")
+    for name in (*names, "hevc_open_gop.ts", "edit_list_start.mp4", "vp9.webm", "h264_turned_90.mov"):
+        path = write_corpus_clip(tmp_path, name).path
+        expected = in_sequence(path)
+        most.clear()
+        with open_video(path, on_corrupt=on_corrupt) as reader:
+            assert reader._decoder.is_from_cache, name
+            assert max(most) < 40, name
+            assert np.array_equal(reader.read(range(60)[: len(expected)]), np.stack(expected)), name
+            for index in (50, 3, 31, 30, 7):
+                if index < len(expected):
+                    assert np.array_equal(reader.read([index])[0], expected[index]), (name, index)
+            reader.verify()
+
+
+def test_a_large_file_that_is_damaged_is_read_whole_and_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(index_cache, "_LARGE_BYTES", 1)
+    for name, spoil in (
+        ("h264.mp4", lambda data: data[:-2000]),
+        ("h264_b_frames.mp4", lambda data: data[:600] + data[1200:]),
+        ("h264_open_gop.ts", lambda data: data[: 188 * 20] + data[188 * 23 :]),
+        ("vp9.webm", lambda data: data[:-2000]),
+    ):
+        path = write_corpus_clip(tmp_path, name).path
+        path.write_bytes(spoil(path.read_bytes()))
+        with pytest.raises(VideoDecodeError, match="cut off|damaged"), open_video(path) as reader:
+            reader.verify()
