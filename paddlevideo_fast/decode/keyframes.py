@@ -18,6 +18,7 @@ _INTRA = frozenset(
 )
 _PALETTE = "pal8"  # it comes with some packets and holds for those after them
 
+_HEAD_BYTES = 16384  # the header of a picture is within these, behind all that may come before it
 _H264_IDR, _H264_SEI, _RECOVERY_POINT = 5, 6, 6
 _HEVC_PICTURES, _HEVC_RANDOM_ACCESS = range(32), range(16, 22)
 _MPEG2_PICTURE, _MPEG2_INTRA = b"\0\0\x01\0", 1
@@ -31,6 +32,9 @@ def keyframe_test(codec_context: Any, first_packet: bytes = b"") -> Callable[[by
     Args:
         codec_context: of the stream.
         first_packet: of the stream.
+
+    Returns:
+        First bytes of a packet -> bool.
     """
     name = codec_context.name
     if name in _INTRA and codec_context.pix_fmt != _PALETTE:
@@ -50,7 +54,7 @@ def correct_keyframes(packets: Sequence[Any], codec_context: Any) -> None:
     """Takes the mark of a keyframe from packets whose picture is none; unknown codecs may decode by it."""
     is_key = keyframe_test(codec_context, bytes(packets[0]))
     for packet in packets if is_key else ():
-        if packet.is_keyframe and is_key and not is_key(bytes(packet)):
+        if packet.is_keyframe and is_key and not is_key(bytes(memoryview(packet)[:_HEAD_BYTES])):
             packet.is_keyframe = False
 
 
