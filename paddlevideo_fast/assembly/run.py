@@ -242,10 +242,10 @@ def _test(
             evaluated = Evaluated(metrics, metric.predictions, naming, split.dataset, explain)
             write_test(reported_run(spec), weights, evaluated, note)
     finally:  # the numbers are told even where the files cannot be written
-        values = with_certainty(metrics)
-        logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in values.items()))
         if note:
             logger.warning(note)
+        values = with_certainty(metrics)
+        logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in values.items()))
     return metrics
 
 
