@@ -14,8 +14,9 @@ from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.preparation.executor import located
-from paddlevideo_fast.preparation.fingerprints import Fingerprint, Prints, Video
+from paddlevideo_fast.preparation.confirming import Pair, Part, confirm
+from paddlevideo_fast.preparation.executor import common_folder, located
+from paddlevideo_fast.preparation.fingerprints import RATE, Fingerprint, Prints, Video
 from paddlevideo_fast.preparation.matching import Match, Pairs, groups, matches
 from paddlevideo_fast.preparation.run import (
     ToolError,
@@ -105,7 +106,13 @@ def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Li
         of_path = {key: results[video] for key, video in videos.items()}
         entries, failures = _entries(own, others, of_path, bool(args.write_clean))
         print(f"comparing {len(entries)} videos", file=sys.stderr, flush=True)
-        found = matches([entry.prints for entry in entries], _is_wanted(entries))
+        alike = matches([entry.prints for entry in entries], _is_wanted(entries))
+        parts = [
+            Part(videos[key], of_path[key].ends(one.record.span)[0] / RATE, len(one.prints.looks) / RATE)
+            for one in entries
+            for key in [(one.record.path, one.record.num_frames)]
+        ]
+        found = _confirmed(job, parts, alike)
         for where, cause in failures:
             print(f"bad: {printable(where)}: {printable(cause)}")
         _print_report(entries, found)
@@ -118,6 +125,29 @@ def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Li
         if base:
             write_failures(base.with_suffix(".failures.txt"), failures)
     return EXIT_FAILURES if found or failures else 0
+
+
+def _confirmed(job: Work, parts: Sequence[Part], alike: Pairs) -> Pairs:
+    """The pairs of videos that look alike in which the same moves."""
+    members = groups(alike)
+    group_of = {number: group for group, numbers in enumerate(members) for number in numbers}
+    of_group: list[list[Pair]] = [[] for _ in members]
+    for (one, other), match in alike.items():
+        numbers = members[group_of[one]]
+        of_group[group_of[one]].append(Pair(numbers.index(one), numbers.index(other), match))
+    tasks = [([parts[number] for number in numbers], pairs) for numbers, pairs in zip(members, of_group)]
+    files = common_folder([part.video.path for part in parts])
+    answers = job.run(confirm, tasks, "groups that look alike", files) if tasks else ()
+    found = {
+        (numbers[pair.one], numbers[pair.other]): pair.match
+        for numbers, pairs, flags in zip(members, of_group, answers)
+        for pair, is_same in zip(pairs, flags)
+        if is_same
+    }
+    if len(found) < len(alike):
+        text = "look alike, and what moves in them differs: they are not taken for copies"
+        print(f"{len(alike) - len(found)} pairs {text}", file=sys.stderr)
+    return dict(sorted(found.items()))
 
 
 def _check_files(args: argparse.Namespace, own: Listed, others: Sequence[Listed]) -> None:

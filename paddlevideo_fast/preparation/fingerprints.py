@@ -104,18 +104,26 @@ class Fingerprint(NamedTuple):
 
     def prints(self, span: Span | None) -> Prints | None:
         """The fingerprint of a span; None where it begins after the video."""
-        found = np.frombuffer(base64.b64decode(self.data), _PRINT)
-        first, stop = 0, len(found)
-        if span is not None:
-            ends = (span.start, math.inf if span.end is None else span.end)
-            if span.unit == "frames":
-                first, stop = (int(np.searchsorted(found["frame"], end)) for end in ends)
-            else:
-                first, stop = (int(min(math.ceil(end * RATE - 1e-6), stop)) for end in ends)
+        found, (first, stop) = self._read(), self.ends(span)
         if first >= len(found):
             return None
         part = found[first : max(stop, first + 1)]
         return Prints(part["look"].astype(np.uint64), part["motion"].astype(np.uint64))
+
+    def ends(self, span: Span | None) -> tuple[int, int]:
+        """The pictures [first, stop) of a span."""
+        found = self._read()
+        if span is None:
+            return 0, len(found)
+        ends = (span.start, math.inf if span.end is None else span.end)
+        if span.unit == "frames":
+            first, stop = (int(np.searchsorted(found["frame"], end)) for end in ends)
+            return first, stop
+        first, stop = (int(min(math.ceil(end * RATE - 1e-6), len(found))) for end in ends)
+        return first, stop
+
+    def _read(self) -> np.ndarray:
+        return np.frombuffer(base64.b64decode(self.data), _PRINT)
 
 
 @dataclass(frozen=True)
@@ -135,16 +143,21 @@ class Video(ReadClip[Fingerprint]):
         return Fingerprint(*value)
 
 
+def times_of(reader: VideoReader) -> np.ndarray:
+    """When each frame is shown, in seconds, float64 [N]."""
+    try:
+        return reader.times_sec()
+    except VideoDecodeError:  # a folder of frames
+        return np.arange(reader.num_frames) / _FPS_OF_IMAGES
+
+
 def _prints(reader: VideoReader) -> np.ndarray:
     """`_PRINT` [N] of a video, RATE a second.
 
     Raises:
         VideoDecodeError: a frame does not decode, or the video is too long.
     """
-    try:
-        times = reader.times_sec()
-    except VideoDecodeError:  # a folder of frames
-        times = np.arange(reader.num_frames) / _FPS_OF_IMAGES
+    times = times_of(reader)
     if times[-1] > _MAX_SEC:
         raise VideoDecodeError(reader.path, f"by its times it lasts {times[-1]:.0f} s, which is too long")
     num_prints = int(times[-1] * RATE + 1e-6) + 1

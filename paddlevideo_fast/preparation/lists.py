@@ -222,7 +222,8 @@ def check(argv: Sequence[str] | None = None) -> int:
     mirrored, or have a logo. Copies of a video in the lists of --against are named first, then copies with
     different labels, then the groups of copies in the list. --write_clean writes the lines of one video of
     each group, the largest, and none that has a copy in the lists of --against. The exit code is 1 if there
-    are copies. Fingerprints are kept in `<output>.fingerprints.jsonl`, so the next run reads new files only.
+    are copies. Fingerprints are kept in `<output>.fingerprints.jsonl`, so the next run reads new files, and
+    again what looks alike, to compare what moves in it.
 
     Example:
         paddlevideo-fast data check --list data/k400/train.list --data_prefix data/k400 --output clean.list

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from fractions import Fraction
+from itertools import combinations
 from types import SimpleNamespace
 
 import av
@@ -153,6 +154,54 @@ def test_leaks_come_first_then_conflicting_labels(root, tmp_path, capsys):
     assert "logo.mp4 with label 3 (" in lines[3]
     assert clean.read_text() == "path,label,group\nlarge.mp4,4,x\n"
     assert check(["--list", str(clean), "--data_prefix", str(root), "--workers=1"]) == 0
+
+
+def people(kind: str, colour: tuple[int, int, int], size: float, phase: float) -> np.ndarray:
+    """Three seconds of a person before a wall, uint8 [72, 240, 320, 3]; the wall is always the same."""
+    rng = np.random.default_rng(5)
+    rough = cv2.resize(
+        rng.normal(0, 40, (6, 8, 3)).astype(np.float32), (320, 240), interpolation=cv2.INTER_CUBIC
+    )
+    wall = (np.array([150, 120, 100]) + rough + rng.normal(0, 6, rough.shape)).clip(0, 255).astype(np.uint8)
+    noise, frames = np.random.default_rng([len(kind), int(100 * phase)]), []
+    for number in range(72):
+        frame, turn = wall.copy(), 2 * np.pi * (number / FPS + phase)
+        jump = int(18 * size * abs(np.sin(1.2 * turn))) if kind == "jump" else 0
+        lift = {"wave": 90 + 60 * np.sin(1.5 * turn), "box": 10 + 50 * np.sin(2 * turn), "stand": -70.0}
+        arm = np.deg2rad(lift.get(kind, 90 * abs(np.sin(1.2 * turn))))
+        x, hip, neck = 160, int(220 - 60 * size - jump), int(220 - 120 * size - jump)
+        for side in (-1, 1):
+            cv2.line(frame, (x, hip), (x + side * int(12 * size), 220 - jump), (40, 40, 90), int(10 * size))
+            end = (int(x + side * 45 * size * np.cos(arm)), int(neck - 45 * size * np.sin(arm)))
+            cv2.line(frame, (x, neck), end, colour, int(8 * size))
+        cv2.line(frame, (x, hip), (x, neck), colour, int(24 * size))
+        cv2.circle(frame, (x, neck - int(16 * size)), int(13 * size), (200, 160, 130), -1)
+        frames.append((frame + noise.normal(0, 3, frame.shape)).clip(0, 255).astype(np.uint8))
+    return np.stack(frames)
+
+
+def test_people_at_one_wall_are_no_copies(tmp_path, capsys):
+    folder, kinds = tmp_path / "videos", ("wave", "jump", "stand")
+    for kind in kinds:
+        for number, (colour, size, phase) in enumerate(
+            (((180, 40, 40), 0.6, 0), ((40, 60, 190), 0.66, 0.13))
+        ):
+            write(folder / f"{kind}_{number}.mp4", people(kind, colour, size, phase))
+        first = people(kind, (180, 40, 40), 0.6, 0)
+        write(folder / f"{kind}_0_worse.mp4", first, crf=36)
+        write(folder / f"{kind}_0_small.mp4", scaled(first[:, :, ::-1], (160, 120)))
+    clean, output = tmp_path / "clean.list", tmp_path / "pairs.jsonl"
+    names = sorted(path.name for path in folder.iterdir())
+    (tmp_path / "x.list").write_text("".join(f"{name} {kinds.index(name.split('_')[0])}\n" for name in names))
+    words = (tmp_path / "x.list", "--data_prefix", folder, "--output", output, "--write_clean", clean)
+    done = run(capsys, *words)
+    same = [[f"{kind}_0{end}.mp4" for end in ("", "_worse", "_small")] for kind in kinds]
+    assert set(pairs_of(output)) == {frozenset(pair) for copies in same for pair in combinations(copies, 2)}
+    kept = {
+        line.split()[0][:-4].rpartition("_0")[0] or line.split()[0] for line in clean.read_text().splitlines()
+    }
+    assert kept == {*kinds, *(f"{kind}_1.mp4" for kind in kinds)}
+    assert "look alike, and what moves in them differs: they are not taken for copies" in done.err
 
 
 def test_a_second_run_and_a_larger_list_read_new_files_only(root, tmp_path, capsys, monkeypatch):
