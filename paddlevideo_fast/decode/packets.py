@@ -115,8 +115,28 @@ class Clock(NamedTuple):
     @classmethod
     def of(cls, stream: Any, packets: Iterable[Any], hidden: Container[int]) -> Clock:
         """The clock of a stream; `hidden` are the numbers of the packets that are not shown."""
-        timestamps = [None if packet_no in hidden else packet.pts for packet_no, packet in enumerate(packets)]
-        return cls(timestamps, stream.time_base, rate_of(stream))
+        times = [packet.pts if has_pts(stream) else packet.dts for packet in packets]
+        shown = [None if packet_no in hidden else time for packet_no, time in enumerate(times)]
+        return cls(shown, stream.time_base, rate_of(stream))
+
+    def since(self, first: int | None) -> Clock:
+        """The clock of a stream that times decoding: a picture is shown when the decoder gives it.
+
+        Args:
+            first: timestamp of the packet with which the decoder gives the first picture.
+        """
+        times = [time for time in self.timestamps if time is not None]
+        late = times.index(first) if first in times else 0
+        gap = times[-1] - times[-2] if late else 0
+        return self._replace(timestamps=[*times[late:], *(times[-1] + n * gap for n in range(1, late + 1))])
+
+
+def has_pts(stream: Any) -> bool:
+    """Whether a container stores when pictures are shown.
+
+    AVI and ASF store when packets are decoded, and libav guesses the rest.
+    """
+    return stream.container.format.name not in ("asf", "avi")
 
 
 def rate_of(stream: Any) -> Fraction | None:

@@ -42,6 +42,7 @@ from paddlevideo_fast.decode.packets import (
     Clock,
     FrameIndex,
     Timing,
+    has_pts,
     index_packets,
     nonref_test,
     rate_of,
@@ -169,6 +170,9 @@ class PictureDecoder:
         may_turn = may_be_turned(self._source, stream, packets[access_points[0] if access_points else 0])
         self._use_index(index or self._learn_index(stream, access_points, found.hidden, pts), may_turn)
         self._may_skip &= is_known
+        if index and not has_pts(stream):  # MPEG-4 and what is shown in the order of decoding
+            late = max(packet_no - rank for rank, packet_no in enumerate(index.order))
+            self._clock = self._clock.since(packets[late].dts)
         if self._is_counted:
             self._may_skip, self.shown = False, [*range(self._num_counted)]
         elif is_known:
@@ -248,7 +252,11 @@ class PictureDecoder:
             if key_time is not None and (time := pts[number]) is not None and time < key_time
         }
         self._index = FrameIndex(range(num_packets), access_points, num_packets)
-        order = [picture.pts for picture in self._pictures()]
+        order: list[Any] = []
+        for picture in self._pictures():
+            if not order and not has_pts(stream):
+                self._clock = self._clock.since(picture.dts)
+            order.append(picture.pts)
         if None in order or len(set(order)) < len(order):
             self._is_counted, self._num_counted = True, len(order)
             return self._index

@@ -18,7 +18,7 @@ import numpy as np
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.container import LIBAV_ERRORS
 from paddlevideo_fast.decode.orientation import orientation_of
-from paddlevideo_fast.decode.packets import is_bare, rate_of
+from paddlevideo_fast.decode.packets import has_pts, is_bare, rate_of
 from paddlevideo_fast.decode.reader import TOLERANCE_SEC, VideoReader, end_of, frames_between
 from paddlevideo_fast.deploy.predictor import Entry, Prediction, Predictor, Unread, Windowing, entry_of
 from paddlevideo_fast.errors import VideoDecodeError
@@ -34,7 +34,6 @@ _MP4_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip")
 _DEFAULT_FPS = 25
 _JUMP_SEC = 10.0  # the stream began anew where times go back, or jump by more than this
 _LONGEST_PAUSE_SEC = 30.0
-_WITHOUT_PTS = ("asf", "avi")  # formats that store when packets are decoded; libav guesses the rest
 
 
 class LiveFrame(NamedTuple):
@@ -305,30 +304,26 @@ class LiveSource:
     def _why_not(self, cause: str) -> str:
         return self._stdin.why_not(cause) if self._stdin and not self.num_frames else cause
 
-    def _pictures(self, container: Any) -> Iterator[tuple[Any, float]]:
-        """Pictures as they are shown, and the stream's time of each."""
+    def _pictures(self, container: Any) -> Iterator[tuple[Any, float | None]]:
+        """Pictures as they are shown, and the stream's time of each; None: it says none."""
         stream = container.streams.video[0]
         self._pixel_aspect = float(stream.sample_aspect_ratio or 1)
         stream.codec_context.thread_count = 1  # more would hold frames back
-        rate, pts_sec = float(rate_of(stream) or _DEFAULT_FPS), 0.0
         if self._ends:
-            self.fps = rate
+            self.fps = float(rate_of(stream) or _DEFAULT_FPS)
             if is_bare(stream) and not stream.codec_context.framerate:
-                get_logger().warning("%s: says no frame rate; %g frames a second are taken", self.name, rate)
-        has_pts = container.format.name not in _WITHOUT_PTS
+                get_logger().warning(
+                    "%s: says no frame rate; %g frames a second are taken", self.name, self.fps
+                )
         for packet in container.demux(stream):
             try:
                 for picture in packet.decode():
-                    ticks = picture.pts if has_pts else picture.dts
-                    if ticks is not None:
-                        pts_sec = float(ticks * picture.time_base)
-                    else:
-                        pts_sec = pts_sec + 1 / rate if self._ends else time.monotonic()
-                    yield picture, pts_sec
+                    ticks = picture.pts if has_pts(stream) else picture.dts
+                    yield picture, None if ticks is None else float(ticks * picture.time_base)
             except av.error.InvalidDataError:
                 self.num_corrupt += 1
 
-    def _put(self, picture: Any, pts_sec: float) -> None:
+    def _put(self, picture: Any, pts_sec: float | None) -> None:
         now = time.monotonic()
         if self._rotation is None or picture.rotation not in (0, self._rotation):
             self._rotation, self._orientation = picture.rotation, orientation_of(picture, self.name)
@@ -346,8 +341,12 @@ class LiveSource:
             for frame in self._free_before(time_sec - self.keep_sec):
                 self.num_dropped += frame.time_sec >= self._used_sec
 
-    def _time_of(self, pts_sec: float, now: float) -> float | None:
+    def _time_of(self, pts_sec: float | None, now: float) -> float | None:
         """When a picture is shown, in seconds since the first; None: it comes twice, or too late."""
+        if pts_sec is None:
+            if self.fps and self._frames:
+                return self.end_sec
+            pts_sec = 0.0 if self.fps else now
         if self._first_pts_sec is not None:
             time_sec = self.begin_sec + pts_sec - self._first_pts_sec
             since_newest_sec = time_sec - self.newest_sec

@@ -170,6 +170,31 @@ def test_files_that_are_piped_one_after_the_other_are_one_film(make_clip, tmp_pa
         assert (source.num_frames, source.num_dropped, source.num_restarts) == (50 * times, 0, 0)
 
 
+@pytest.mark.parametrize(("ending", "codec"), [("avi", "mpeg4"), ("avi", "libx264"), ("asf", "libx264")])
+def test_a_piped_file_with_pauses_between_reordered_frames(make_clip, tmp_path, monkeypatch, ending, codec):
+    """These formats say when packets are decoded; of pictures that change places libav guesses the times."""
+
+    def with_pause(packets):
+        for packet in packets[24:]:
+            packet.dts, packet.pts = packet.dts + 50, packet.pts + 50
+        return packets
+
+    path = make_clip(tmp_path / f"x.{ending}", 48, (64, 48), codec, gop=24, bframes=2, arrange=with_pause)
+    with open_video(path) as video:
+        pauses = np.diff(video.times_sec())
+        assert np.sort(pauses)[:-1] == pytest.approx(0.04, abs=0.0011)
+        assert pauses.max() == pytest.approx(2.04, abs=0.0011)
+        assert video.end_sec() == pytest.approx(98 / 25, abs=0.002)
+    with open(path, "rb", buffering=0) as file:
+        monkeypatch.setattr(live, "_STDIN", file.fileno())
+        with LiveSource("-", 1.0) as source:
+            found = [one.prediction for one in predict_live(Noting(), source, Windowing(0.5))]
+    expected = windows_by_path(path, Windowing(0.5))
+    assert [means for _, means in found] == [window[3] for window in expected]
+    assert min(len(means) for _, means in found) == 1
+    assert source.num_dropped == source.num_restarts == 0
+
+
 @pytest.mark.parametrize("ending", ["mkv", "ts"])
 def test_a_pause_in_a_piped_file_is_windows_of_the_frame_on_display(make_clip, tmp_path, monkeypatch, ending):
     """Of the pause from 0.52 s to 14 s, which is no new beginning of the stream."""
