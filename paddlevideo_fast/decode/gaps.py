@@ -194,7 +194,7 @@ _MATROSKA = {int(part, 16) for part in _PART_IDS.split()}
 
 def _lost_clusters(source: VideoSource, announced: int) -> Iterator[Gap]:
     """Whether a Matroska file's Segment is more than a row of its parts; libav passes over unknown ones."""
-    for part in _parts(source, announced):
+    for part in matroska_parts(source, announced):
         if part.kind not in _MATROSKA:
             yield Gap(f"no part of Matroska begins at byte {part.at}", part.at >= source.check())
 
@@ -215,7 +215,7 @@ class _Part(NamedTuple):
     stop: int | None
 
 
-def _parts(source: VideoSource, announced: int) -> Iterator[_Part]:
+def matroska_parts(source: VideoSource, announced: int) -> Iterator[_Part]:
     """The parts up to `announced`, or to the first that has no size. Reference: RFC 8794 and RFC 9559."""
     at = source.head().find(b"\x18\x53\x80\x67") + 4
     at += 9 - (source.read_at(at, 1) or b"\1")[0].bit_length()
@@ -245,7 +245,7 @@ def wrong_checksum(source: VideoSource, announced: int) -> str:
 
     FFmpeg writes checksums into Matroska, and none into WebM.
     """
-    for part in _parts(source, announced):
+    for part in matroska_parts(source, announced):
         if part.kind == _CLUSTER and part.stop and source.read_at(part.first, 2) == _CHECKSUM:
             begin = part.first + len(_CHECKSUM)
             content = source.read_at(begin, part.stop - begin)
@@ -479,14 +479,14 @@ def _is_whole_between(source: VideoSource, name: str, earlier: int | None, later
         fragments = _fragments(source)
         return bool(fragments) and fragments == list(range(fragments[0], fragments[0] + len(fragments)))
     if name.startswith("matroska") and earlier is not None and later is not None:
-        clusters = (part for part in _parts(source, source.check()) if part.kind == _CLUSTER)
+        clusters = (part for part in matroska_parts(source, source.check()) if part.kind == _CLUSTER)
         return any(part.first <= earlier and later < (part.stop or 0) for part in clusters)
     return False
 
 
 def _is_row_of_clusters(source: VideoSource, name: str) -> bool:
     """Whether a Matroska file states the size of all its parts."""
-    return name.startswith("matroska") and all(part.stop for part in _parts(source, source.check()))
+    return name.startswith("matroska") and all(part.stop for part in matroska_parts(source, source.check()))
 
 
 def _frame_steps(times: Sequence[int]) -> list[int]:

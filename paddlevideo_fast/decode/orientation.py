@@ -9,7 +9,7 @@ import numpy as np
 from av.sidedata.sidedata import Type
 
 from paddlevideo_fast.decode.codecs import sei_messages, units_of
-from paddlevideo_fast.decode.gaps import boxes
+from paddlevideo_fast.decode.gaps import boxes, matroska_parts
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
 
@@ -69,8 +69,8 @@ _UPRIGHT = bytes.fromhex("00010000 00000000 00000000 00000000 00010000 00000000 
 _SEI = {"h264": ((6,), 1), "hevc": ((39 << 1, 40 << 1), 2)}
 _DISPLAY_ORIENTATION = 47
 
-# Matroska's elements around the angle.
-_PROJECTION = b"\x76\x70"
+# Matroska's elements around the angle, and around all tracks.
+_PROJECTION, _TRACKS = b"\x76\x70", 0x1654AE6B
 
 _HEAD_BYTES = 16384
 
@@ -89,7 +89,10 @@ def may_be_turned(source: VideoSource, stream: Any, first_packet: Any) -> bool:
         )
         header = source.read_at(*found)
         return header.count(_UPRIGHT) < header.count(b"tkhd") + header.count(b"mvhd") or not header
-    return "matroska" in format_name and _PROJECTION in source.read_at(0, _HEAD_BYTES)
+    for part in matroska_parts(source, source.check()) if "matroska" in format_name else ():
+        if part.kind == _TRACKS and part.stop:
+            return _PROJECTION in source.read_at(part.first, part.stop - part.first)
+    return "matroska" in format_name
 
 
 def _sei_types(codec: Any, packet: bytes) -> Iterator[int]:

@@ -118,6 +118,7 @@ def test_orientation_in_matroska(tmp_path):
     for matrix in EIGHT:
         write_matrix(tmp_path / "a.mp4", matrix)
         with av.open(str(tmp_path / "a.mp4")) as source, av.open(str(tmp_path / "a.mkv"), "w") as copy:
+            copy.metadata["title"] = "long" * 10_000  # it stands before the track
             stream = copy.add_stream_from_template(source.streams.video[0])
             for packet in source.demux(video=0):
                 if packet.size:
