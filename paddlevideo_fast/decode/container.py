@@ -227,7 +227,8 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
                 packets, vops = unpack(packets, stream.codec_context.extradata or b"")
                 hidden.update(number for number, kind in enumerate(vops[:-1]) if kind == NOT_CODED)
             correct_keyframes(packets, stream.codec_context)
-            incomplete = [number for number, packet in enumerate(packets) if packet.is_corrupt and incomplete]
+            if incomplete:  # packets may have been taken apart
+                incomplete = [number for number, packet in enumerate(packets) if packet.is_corrupt]
             return Demuxed(container, stream, packets, cut, num_lost, hidden, vops, incomplete, joins, notes)
         except BaseException:
             source.release()

@@ -90,7 +90,9 @@ def find_gaps(
         yield from _avi_gap(source, stream, packets, listed)
         return
     if has_table(stream):
-        num_listed = sum(entry.size > 0 for entry in stream.index_entries)
+        num_listed = len(stream.index_entries)
+        if len(packets) < num_listed:
+            num_listed = sum(entry.size > 0 for entry in stream.index_entries)
         if len(packets) < num_listed:
             yield Gap(f"its table lists {num_listed} frames, and {len(packets)} are there", is_end=True)
         return
