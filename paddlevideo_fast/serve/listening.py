@@ -61,7 +61,7 @@ def server_config(app: Any) -> Config:
 class _Connection(H11Protocol):
     """A connection that ends where its client neither sends a request nor takes its answer.
 
-    Where there are too many, the one ends that has waited for its client for the longest time.
+    Where there are too many, the oldest one ends of those that wait for their clients.
 
     Attributes:
         most: connections at a time.
@@ -70,17 +70,18 @@ class _Connection(H11Protocol):
     most: ClassVar[int]
     _idle_timer: asyncio.TimerHandle | None = None
     _unread_timer: asyncio.TimerHandle | None = None
-    _waits_since = 0.0
+    _made_at = 0.0
 
     def connection_made(self, transport: Any) -> None:
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
+        self._made_at = self.loop.time()
         self._wait_for_request(None)
         if len(self.connections) > self.most:
             own = [each for each in self.connections if isinstance(each, _Connection)]
-            longest = min(filter(_Connection._is_waiting, own), key=lambda each: each._waits_since)
-            self.connections.discard(longest)
-            longest.transport.abort()
+            oldest = min(filter(_Connection._is_waiting, own), key=lambda each: each._made_at)
+            self.connections.discard(oldest)
+            oldest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
@@ -107,7 +108,6 @@ class _Connection(H11Protocol):
 
     def _wait_for_request(self, last: Any) -> None:
         self._stop(self._idle_timer)
-        self._waits_since = self.loop.time()
         self._idle_timer = self.loop.call_later(_IDLE_SEC, self._end_idle, last)
 
     def _end_idle(self, last: Any) -> None:
