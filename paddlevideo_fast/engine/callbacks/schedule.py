@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import paddle
 from paddle import nn
 
 from paddlevideo_fast import solver
@@ -20,6 +21,8 @@ from paddlevideo_fast.modeling.layers import (
 )
 
 logger = get_logger(__name__)
+
+_OF_RANKS = ".ranks"
 
 
 class LearningRate(Callback):
@@ -85,6 +88,7 @@ class BatchNormSplits(Callback):
 
     Checkpoints hold the statistics of the splits. Before evaluation and checkpoint all ranks set their
     running statistics to the mean over the ranks, so all evaluate the same model, and this model is saved.
+    A run that is stopped at another step also saves the statistics of each rank, with which it goes on.
 
     Args:
         model: its batch norms are `modeling.layers.SubBatchNorm2D` and `SubBatchNorm3D`.
@@ -93,6 +97,20 @@ class BatchNormSplits(Callback):
     def __init__(self, model: nn.Layer) -> None:
         self._model = model
         self._num_splits = 1
+        self._of_ranks: dict[str, Any] = {}  # [ranks, ...], of a run that is stopped
+
+    def fit_begin(self, trainer: Trainer) -> None:
+        rank, world_size = trainer.distribution.rank, trainer.distribution.world_size
+        own = {name: rows[rank] for name, rows in self._of_ranks.items() if len(rows) == world_size}
+        self._of_ranks = {}
+        if own:
+            self._put({name.removesuffix(_OF_RANKS): value for name, value in own.items()})
+
+    def interrupted(self, trainer: Trainer) -> None:
+        if trainer.distribution.world_size > 1:
+            own = {name: tensor.numpy() for name, tensor in self._statistics().items()}
+            ranks = trainer.distribution.gather(own)
+            self._of_ranks = {f"{name}{_OF_RANKS}": np.stack([each[name] for each in ranks]) for name in own}
 
     def phase_begin(self, trainer: Trainer) -> None:
         set_sync_group(self._model, None)
@@ -106,34 +124,44 @@ class BatchNormSplits(Callback):
         self._average(trainer.distribution)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"num_splits": self._num_splits}
+        return {"num_splits": self._num_splits, "of_ranks": list(self._of_ranks)}
 
     def set_state_dict(self, state: dict[str, Any]) -> None:
         self._resize(state["num_splits"])
+        self._of_ranks = dict.fromkeys(state.get("of_ranks", ()))
 
     def tensors(self) -> dict[str, Any]:
-        return split_statistics(self._model)
+        rows = self._of_ranks.items()
+        stacked = {name: value if value is None else paddle.to_tensor(value) for name, value in rows}
+        return {**split_statistics(self._model), **stacked}
 
     def set_tensors(self, tensors: dict[str, Any]) -> None:
+        self._of_ranks = {name: tensors[name] for name in self._of_ranks}
         set_split_statistics(self._model, tensors)
 
     def _resize(self, num_splits: int) -> None:
         self._num_splits = num_splits
         set_num_splits(self._model, num_splits)
 
-    def _average(self, distribution: Distribution) -> None:
-        whole = {
+    def _statistics(self) -> dict[str, paddle.Tensor]:
+        return {**self._whole(), **split_statistics(self._model)}
+
+    def _whole(self) -> dict[str, paddle.Tensor]:
+        return {
             f"{name}.whole{kind}": getattr(layer, kind)
             for name, layer in self._model.named_sublayers()
             if isinstance(layer, (nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D))
             for kind in ("_mean", "_variance")
         }
-        if distribution.world_size == 1 or not whole:
-            return
-        means = _mean_over_ranks({**whole, **split_statistics(self._model)}, distribution)
-        for name, tensor in whole.items():
-            tensor.set_value(means[name])
-        set_split_statistics(self._model, means)
+
+    def _put(self, values: Mapping[str, Any]) -> None:
+        for name, tensor in self._whole().items():
+            tensor.set_value(values[name])
+        set_split_statistics(self._model, dict(values))
+
+    def _average(self, distribution: Distribution) -> None:
+        if distribution.world_size > 1 and (statistics := self._statistics()):
+            self._put(_mean_over_ranks(statistics, distribution))
 
 
 def _mean_over_ranks(tensors: Mapping[str, Any], distribution: Distribution) -> dict[str, np.ndarray]:
