@@ -290,6 +290,7 @@ def _ours_operators(times: int) -> dict[str, float]:
 
     from paddlevideo_fast.modeling import layers
     from paddlevideo_fast.modeling.layers.attention import attend
+    from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D
 
     def convolution(rank: int, *sizes: Any, groups: int) -> Any:
         kind = getattr(layers, f"Conv{rank}D", None) or getattr(nn, f"Conv{rank}D")
@@ -302,7 +303,7 @@ def _ours_operators(times: int) -> dict[str, float]:
             lambda x: attend(*[x.reshape([2, 1568, 6, 64]).transpose([0, 2, 1, 3])] * 3)
         ),
         "linear": lambda channels: getattr(layers, "Linear", nn.Linear)(channels, 1536),
-        "batch": lambda channels: nn.Sequential(layers.SubBatchNorm2D(channels), nn.ReLU()),
+        "batch": lambda channels: nn.Sequential(SubBatchNorm2D(channels), nn.ReLU()),
         "max": lambda channels: nn.MaxPool2D(3, 2, 1),
     }
     return _operators(

@@ -12,7 +12,7 @@ import paddle
 import paddle.nn.functional as F
 
 from benchmarks.measuring import time_in_turn
-from paddlevideo_fast.modeling.layers import temporal_shift
+from paddlevideo_fast.modeling.layers.operators import temporal_shift
 
 
 def temporal_shift_composed(

@@ -72,11 +72,15 @@ class UsageError(PaddleVideoFastError):
 class ConfigError(PaddleVideoFastError):
     """One or more problems of a config, all found before anything else runs.
 
+    Args:
+        problems: one line each, `where  KEY: what`; the text alone where there is one.
+
     Attributes:
-        problems: one line each, `where  KEY: what`; the first hundred, and a line for the others.
+        problems: the first hundred, and a line for the others.
     """
 
-    def __init__(self, problems: Sequence[str]) -> None:
+    def __init__(self, problems: str | Sequence[str]) -> None:
+        problems = [problems] if isinstance(problems, str) else problems
         count = len(problems)
         self.problems = [_line(problem) for problem in problems[:MAX_PROBLEMS]]
         if count > MAX_PROBLEMS:
@@ -94,7 +98,7 @@ class SettingError(ConfigError):
     """
 
     def __init__(self, key: str, text: str) -> None:
-        super().__init__([f"{key}: {text}"])
+        super().__init__(f"{key}: {text}")
         self.key, self.text = key, text
 
 

@@ -36,7 +36,7 @@ from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader import Classes, check_classes, classes_of_weights, write_class_names
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model, classes_of, load_weights, take_network_layout
-from paddlevideo_fast.modeling.layers import BATCH_NORMS
+from paddlevideo_fast.modeling.layers.batch_norm import BATCH_NORMS
 from paddlevideo_fast.modeling.lora import RECORD
 from paddlevideo_fast.modeling.weights import read_weights
 

@@ -71,7 +71,7 @@ from paddlevideo_fast.modeling import (
     classes_of,
     load_weights,
 )
-from paddlevideo_fast.modeling.layers import operators_for
+from paddlevideo_fast.modeling.layers.operators import operators_for
 from paddlevideo_fast.modeling.weights import backbone_of
 
 TOLERANCE = 1e-4  # of the largest logit

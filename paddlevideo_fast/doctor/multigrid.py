@@ -21,7 +21,8 @@ from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.doctor.timing import SyntheticLoader, time_steps
 from paddlevideo_fast.loader import BadSamples, ClipBatchSampler, build_dataset
 from paddlevideo_fast.modeling import MacCounter, Preprocess, build_model, take_network_layout
-from paddlevideo_fast.modeling.layers import set_num_splits
+from paddlevideo_fast.modeling.contexts import hooked
+from paddlevideo_fast.modeling.layers.batch_norm import set_num_splits
 from paddlevideo_fast.registry import BACKBONES
 from paddlevideo_fast.schedule import Phase, plain_phases, rate_multiplier
 from paddlevideo_fast.solver import build_optimizer
@@ -319,11 +320,8 @@ def output_shapes(model: nn.Layer) -> Iterator[list[tuple[nn.Layer, list[int]]]]
 
     inner = [layer for layer in model.sublayers() if not list(layer.children())]
     hooks = [layer.register_forward_post_hook(note) for layer in inner]
-    try:
+    with hooked(hooks):
         yield found
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _sees_neighbours(layer: nn.Layer) -> bool:

@@ -17,6 +17,7 @@ from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.engine.protocols import BatchLoader, Preprocess, VideoModel
 from paddlevideo_fast.loader import Batch, DecodeFailure
 from paddlevideo_fast.metrics import VideoMetric
+from paddlevideo_fast.modeling.contexts import evaluating
 from paddlevideo_fast.modeling.losses import loss_of_each
 
 
@@ -112,16 +113,10 @@ class Evaluator:
         Returns:
             The incidents of all ranks.
         """
-        was_training = model.training
-        model.eval()
-        try:
-            with paddle.no_grad():
-                by_rank = self.distribution.gather_from(
-                    lambda: self._own_pass(model, visit, title, epoch, check_stop)
-                )
-        finally:
-            if was_training:
-                model.train()
+        with evaluating(model), paddle.no_grad():
+            by_rank = self.distribution.gather_from(
+                lambda: self._own_pass(model, visit, title, epoch, check_stop)
+            )
         self.distribution.gather_from(lambda: self._hear_of_others(by_rank))
         return list(itertools.chain(*by_rank))
 

@@ -12,7 +12,8 @@ from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.evaluator import Evaluator
 from paddlevideo_fast.engine.protocols import VideoModel
 from paddlevideo_fast.errors import BadSampleShareError
-from paddlevideo_fast.modeling.layers import aggregate_splits
+from paddlevideo_fast.modeling.contexts import hooked
+from paddlevideo_fast.modeling.layers.batch_norm import BATCH_NORMS, aggregate_splits
 
 Statistics = dict[str, tuple[paddle.Tensor, paddle.Tensor]]
 
@@ -105,15 +106,12 @@ def _moments(model: VideoModel) -> Iterator[Mapping[str, _Moments]]:
     layers = {
         name: layer
         for name, layer in model.named_sublayers()
-        if isinstance(layer, (nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D)) and not layer._use_global_stats
+        if isinstance(layer, BATCH_NORMS) and not layer._use_global_stats
     }
     moments = {name: _Moments(layer._mean.shape[0]) for name, layer in layers.items()}
     hooks = [layer.register_forward_post_hook(moments[name]) for name, layer in layers.items()]
-    try:
+    with hooked(hooks):
         yield moments
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _of_all_ranks(moments: Mapping[str, _Moments], distribution: Distribution) -> Statistics:

@@ -1,7 +1,7 @@
 """Numeric precision of a step: an object whose plain form does nothing."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from paddle.autograd import PyLayer
 from paddlevideo_fast.engine.protocols import Logits, VideoModel
 from paddlevideo_fast.errors import NonFiniteGradientError
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.modeling.contexts import hooked, showing
 
 logger = get_logger(__name__)
 
@@ -108,7 +109,7 @@ class MixedPrecision(Precision):
         return _MATRIX_LAYERS if self.level == "O1" else (nn.Layer,)
 
     def forward(self, model: Callable[[paddle.Tensor], Logits], clips: paddle.Tensor) -> Logits:
-        with self.operators(model), _low_parameters(model, self.low_layers, self.cast):
+        with self.operators(model), showing(_low_parameters(model, self.low_layers, self.cast)):
             outputs = model(clips)
         if isinstance(outputs, tuple):
             return tuple(logits.astype("float32") for logits in outputs)
@@ -296,30 +297,20 @@ class _Rounding(PyLayer):
         return paddle.to_tensor(nearest(gradient.numpy(), ctx.dtype))
 
 
-@contextlib.contextmanager
 def _low_parameters(
     model: nn.Layer, layers: tuple[type[nn.Layer], ...], cast: Callable[[paddle.Tensor], paddle.Tensor]
-) -> Iterator[None]:
-    """Context in which layers of these classes see `cast(parameter)` in place of each of their parameters."""
-    shadowed = [
-        (layer, name, parameter)
+) -> dict[nn.Layer, dict[str, paddle.Tensor]]:
+    """What layers of these classes see in place of their parameters: `cast(parameter)` by its name."""
+    return {
+        layer: {name: cast(each) for name, each in layer.named_parameters(include_sublayers=False)}
         for layer in model.sublayers(include_self=True)
         if isinstance(layer, layers) and not isinstance(layer, _NORMS)
-        for name, parameter in layer.named_parameters(include_sublayers=False)
-    ]
-    try:
-        for layer, name, parameter in shadowed:
-            vars(layer)[name] = cast(parameter)  # found before the parameter, which stays registered
-        yield
-    finally:
-        for layer, name, _ in shadowed:
-            vars(layer).pop(name, None)
+    }
 
 
-@contextlib.contextmanager
 def _rounded_values(
     model: nn.Layer, layers: tuple[type[nn.Layer], ...], cast_all: Callable[[Any], Any]
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Context in which inputs of matrix layers and outputs of `layers` go through `cast_all`."""
     hooks = []
     for layer in model.sublayers(include_self=True):
@@ -327,8 +318,4 @@ def _rounded_values(
             hooks.append(layer.register_forward_pre_hook(lambda _, inputs: cast_all(inputs)))
         if isinstance(layer, layers):
             hooks.append(layer.register_forward_post_hook(lambda _, inputs, output: cast_all(output)))
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+    return hooked(hooks)

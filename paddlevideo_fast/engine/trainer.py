@@ -25,7 +25,7 @@ from paddlevideo_fast.errors import BadSampleShareError, UnsavedError
 from paddlevideo_fast.loader import Batch, DecodeFailure
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import count_hits
-from paddlevideo_fast.modeling.layers import without_clips
+from paddlevideo_fast.modeling.layers.batch_norm import without_clips
 from paddlevideo_fast.schedule.phases import Phase
 
 logger = get_logger(__name__)

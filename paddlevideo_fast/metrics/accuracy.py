@@ -30,7 +30,7 @@ class TopKMetric(VideoMetric):
 
     def __init__(self, topk: Sequence[int] = (1, 5)) -> None:
         if not topk or min(topk) < 1:
-            raise ConfigError([f"METRIC.topk={list(topk)}: each must be at least 1"])
+            raise ConfigError(f"METRIC.topk={list(topk)}: each must be at least 1")
         self.topk = tuple(topk)
         self.value_names = (*(f"top{k}" for k in self.topk), "mean_class_acc")
         super().__init__()
@@ -66,7 +66,7 @@ class CenterCropMetric(TopKMetric):
         """
         if max(views) > 0:
             text = "it takes one clip of a video, and the data has several; use MultiCropMetric"
-            raise ConfigError([f"METRIC.name=CenterCropMetric: {text}"])
+            raise ConfigError(f"METRIC.name=CenterCropMetric: {text}")
         super().update(logits, labels, ids, views)
 
     def _clip_facts(self, logits: paddle.Tensor, labels: paddle.Tensor) -> list[paddle.Tensor]:

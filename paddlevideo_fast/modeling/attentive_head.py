@@ -10,7 +10,7 @@ from paddlevideo_fast.config.types import Count, NonNegative, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.converters import Renames
 from paddlevideo_fast.modeling.heads import LinearHead, TokenHead
-from paddlevideo_fast.modeling.layers import (
+from paddlevideo_fast.modeling.layers.attention import (
     EncoderBlock,
     SelfAttention,
     attend,
@@ -89,9 +89,7 @@ class AttentiveHead(TokenHead):
     ) -> None:
         super().__init__(in_channels=in_channels, **shared)
         if in_channels % num_heads:
-            raise ConfigError(
-                [f"MODEL.head.num_heads={num_heads}: does not divide in_channels={in_channels}"]
-            )
+            raise ConfigError(f"MODEL.head.num_heads={num_heads}: does not divide in_channels={in_channels}")
         self.norm_eps = norm_eps
         hidden = round(in_channels * mlp_ratio)
         attention = partial(SelfAttention, in_channels, num_heads)

@@ -7,7 +7,7 @@ from typing import Any
 
 from paddle import nn
 
-from paddlevideo_fast.modeling.layers import product_watchers
+from paddlevideo_fast.modeling.layers.attention import product_watchers
 from paddlevideo_fast.modeling.recompute import is_recomputing
 from paddlevideo_fast.modeling.stages import learned_parameters
 

@@ -40,7 +40,7 @@ class DistillationCELoss(nn.Layer):
         super().__init__()
         name, target = model_name_pairs
         if target != LABELS or name == LABELS:
-            raise ConfigError([f"model_name_pairs={list(model_name_pairs)}: expected [a model, {LABELS}]"])
+            raise ConfigError(f"model_name_pairs={list(model_name_pairs)}: expected [a model, {LABELS}]")
         self.models: list[str] = [name]
         self._cross_entropy = CrossEntropyLoss(loss_weight)
 
@@ -87,7 +87,7 @@ class DistillationDMLLoss(nn.Layer):
     ) -> None:
         super().__init__()
         if LABELS in model_name_pairs:
-            raise ConfigError([f"model_name_pairs={list(model_name_pairs)}: expected two models"])
+            raise ConfigError(f"model_name_pairs={list(model_name_pairs)}: expected two models")
         self.models: list[str] = list(model_name_pairs)
         self._act = getattr(F, act) if act else None
         self._eps = eps
@@ -180,7 +180,7 @@ class RecognizerDistillation(Freezable):
         """`num_classes` of the network that a checked MODEL section describes, without building it."""
         models = {name: parts for item in section["models"] for name, parts in item.items()}
         if STUDENT not in models:
-            raise ConfigError([_no_student(models)])
+            raise ConfigError(_no_student(models))
         return Recognizer2D.classes_of(models[STUDENT])
 
     @property

@@ -15,6 +15,7 @@ import paddle.nn.functional as F
 from paddle import nn
 
 from paddlevideo_fast.errors import ExplanationError
+from paddlevideo_fast.modeling.contexts import evaluating, hooked
 from paddlevideo_fast.modeling.distillation import STUDENT
 from paddlevideo_fast.modeling.features import HeadOnly
 from paddlevideo_fast.modeling.recognizers import Recognizer
@@ -108,7 +109,7 @@ def _maps(network: Recognizer, clips: paddle.Tensor, class_id: int | None) -> di
     clips = clips.detach()
     clips.stop_gradient = False  # else frozen stages would keep no graph
     outputs: dict[str, list[Any]] = {}
-    with paddle.enable_grad(), _evaluating(network), _watched(network, outputs):
+    with paddle.enable_grad(), _without_gradients(network), _watched(network, outputs):
         logits = network(clips)
         class_id = _class_in(logits[0].numpy(), class_id)
         flat = [(stage, output) for stage, each in outputs.items() for output in each]
@@ -132,24 +133,22 @@ def _class_in(scores: np.ndarray, class_id: int | None) -> int:
 
 
 @contextlib.contextmanager
-def _evaluating(network: nn.Layer) -> Iterator[None]:
+def _without_gradients(network: nn.Layer) -> Iterator[None]:
     """Context in which a network is in eval mode and none of its parameters wants a gradient."""
-    was_training = network.training
     learned = [each for each in network.parameters() if not each.stop_gradient]
-    network.eval()
-    for parameter in learned:
-        parameter.stop_gradient = True
-    try:
-        yield
-    finally:
+    with evaluating(network):
         for parameter in learned:
-            parameter.stop_gradient = False
-        if was_training:
-            network.train()
+            parameter.stop_gradient = True
+        try:
+            yield
+        finally:  # before the network trains again: it leaves frozen layers in evaluation mode
+            for parameter in learned:
+                parameter.stop_gradient = False
 
 
-@contextlib.contextmanager
-def _watched(network: Recognizer, outputs: dict[str, list[paddle.Tensor]]) -> Iterator[None]:
+def _watched(
+    network: Recognizer, outputs: dict[str, list[paddle.Tensor]]
+) -> contextlib.AbstractContextManager[None]:
     """Context that adds to `outputs` what the last layers of each stage give."""
     backbone = network.backbone
     layers = dict(backbone.named_sublayers())
@@ -163,18 +162,15 @@ def _watched(network: Recognizer, outputs: dict[str, list[paddle.Tensor]]) -> It
 
         return keep
 
-    hooks = [
-        layers[name].register_forward_post_hook(watch(stage))
-        for stage in stages
-        if stage != HEAD
-        for name in backbone.last_layers(stage)
-        if name in layers
-    ]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+    return hooked(
+        [
+            layers[name].register_forward_post_hook(watch(stage))
+            for stage in stages
+            if stage != HEAD
+            for name in backbone.last_layers(stage)
+            if name in layers
+        ]
+    )
 
 
 def _chosen(found: Mapping[str, Maps], has_tokens: bool) -> str:

@@ -21,9 +21,9 @@ def require_head(model: nn.Layer) -> None:
         ConfigError: it is a distillation, or the backbone classifies.
     """
     if not isinstance(model, Recognizer):
-        raise ConfigError([f"MODEL.framework={type(model).__name__}: {_HEADLESS}"])
+        raise ConfigError(f"MODEL.framework={type(model).__name__}: {_HEADLESS}")
     if model.head.num_classes is None:
-        raise ConfigError([f"MODEL.head.name={type(model.head).__name__}: {_HEADLESS}"])
+        raise ConfigError(f"MODEL.head.name={type(model.head).__name__}: {_HEADLESS}")
 
 
 def require_logits(model: nn.Layer) -> None:
@@ -34,7 +34,7 @@ def require_logits(model: nn.Layer) -> None:
     """
     if not isinstance(model, Recognizer) or not model.has_classes:
         name = type(model).__name__
-        raise ConfigError([f"MODEL.framework={name}: --logits needs a single network with classes"])
+        raise ConfigError(f"MODEL.framework={name}: --logits needs a single network with classes")
 
 
 class PooledFeatures(nn.Layer):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from paddle import nn
 
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling.layers import BATCH_NORMS
+from paddlevideo_fast.modeling.layers.batch_norm import BATCH_NORMS
 from paddlevideo_fast.modeling.stages import learned_parameters, parameters_in
 
 
@@ -83,7 +83,7 @@ class Freezing:
             for name in parameters_in(model, part, f"FINETUNE.freeze.{number}"):
                 self._ends[name] = max(end, self._ends.get(name, 0))
         if len(self._ends) == len(learned_parameters(model)):
-            raise ConfigError(["FINETUNE.freeze: freezes all parameters; leave some out, such as head"])
+            raise ConfigError("FINETUNE.freeze: freezes all parameters; leave some out, such as head")
         self._frozen = self.frozen_in(0)
         self.later = frozenset(name for name, end in self._ends.items() if end < math.inf)
         set_frozen(model, self._frozen)

@@ -10,7 +10,7 @@ from paddle import nn
 
 from paddlevideo_fast.config.types import Activation, NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling.layers import LayerNorm
+from paddlevideo_fast.modeling.layers.cpu import LayerNorm
 from paddlevideo_fast.modeling.losses import BinaryCrossEntropyLoss, CrossEntropyLoss, loss_of_each
 from paddlevideo_fast.modeling.preprocess import MixedLabels
 from paddlevideo_fast.registry import HEADS, LOSSES, Registry
@@ -79,7 +79,7 @@ class Head(BaseHead):
         if meant != activation:
             loss = type(self.loss_func).__name__
             text = f"{loss} is a loss of {meant}; set activation to {meant}, or take another loss"
-            raise ConfigError([f"MODEL.head.activation={activation}: {text}"])
+            raise ConfigError(f"MODEL.head.activation={activation}: {text}")
 
     def loss(self, logits: paddle.Tensor, labels: paddle.Tensor | MixedLabels) -> paddle.Tensor:
         """Scalar loss of logits [N, num_classes] and labels.
@@ -125,7 +125,7 @@ class LinearHead(Head):
     ) -> None:
         super().__init__(**shared)
         if num_classes < 1:
-            raise ConfigError([f"MODEL.head.num_classes={num_classes}: must be at least 1"])
+            raise ConfigError(f"MODEL.head.num_classes={num_classes}: must be at least 1")
         self.num_classes = num_classes
         self.in_channels = in_channels
         self.dropout = nn.Dropout(drop_ratio)

@@ -129,19 +129,17 @@ def add_lora(
         chosen = {name: rank for part in _ATTENTION for name in names_in(model, part, linear)}
         if not chosen:
             text = f"the network has no attention; name some of its linear layers: {_some(linear)}"
-            raise ConfigError([f"LORA.layers: {text}"])
+            raise ConfigError(f"LORA.layers: {text}")
     for number, part in enumerate(layers or ()):
         found = names_in(model, part, linear)
         if not found:
-            raise ConfigError(
-                [f"LORA.layers.{number}={part}: fits no linear layer; there are {_some(linear)}"]
-            )
+            raise ConfigError(f"LORA.layers.{number}={part}: fits no linear layer; there are {_some(linear)}")
         chosen.update(dict.fromkeys(found, rank))
     for name in chosen:
         if rank > min(linear[name].weight.shape):
             inputs, outputs = linear[name].weight.shape
             text = f"larger than a side of the weight [{inputs}, {outputs}] of {name}; take a smaller rank"
-            raise ConfigError([f"LORA.rank={rank}: {text}"])
+            raise ConfigError(f"LORA.rank={rank}: {text}")
     for name in chosen:
         _attach(linear[name], rank, scale / rank)
     model.lora = Lora(scale, chosen)

@@ -54,7 +54,7 @@ class ClassLoss(nn.Layer):
     ) -> None:
         super().__init__()
         if class_weights is not None and not any(class_weights):
-            raise ConfigError([f"{_WEIGHTS}={list(class_weights)}: no class has a weight above 0"])
+            raise ConfigError(f"{_WEIGHTS}={list(class_weights)}: no class has a weight above 0")
         if class_weights != "effective" and beta != _BETA:
             text = f"{_LOSS}.beta has no effect without class_weights: effective"
             warn_once(get_logger(__name__), text)
@@ -97,7 +97,7 @@ class ClassLoss(nn.Layer):
         if self.class_weights is None or not self.training:
             return None
         if self._weights is None:
-            raise ConfigError([f"{_WEIGHTS}: {_UNTOLD}"])
+            raise ConfigError(f"{_WEIGHTS}: {_UNTOLD}")
         return self._weights
 
     def _scaled_weights(self, counts: np.ndarray) -> np.ndarray:
@@ -108,17 +108,17 @@ class ClassLoss(nn.Layer):
         else:
             weights = np.array(self.class_weights, np.float64)
             if len(weights) != len(counts):
-                raise ConfigError([f"{_WEIGHTS}: has {len(weights)} weights for {len(counts)} classes"])
+                raise ConfigError(f"{_WEIGHTS}: has {len(weights)} weights for {len(counts)} classes")
         total = (weights * counts).sum()
         if not total:
-            raise ConfigError([f"{_WEIGHTS}: the classes with a weight above 0 have no clip to train on"])
+            raise ConfigError(f"{_WEIGHTS}: the classes with a weight above 0 have no clip to train on")
         return weights * counts.sum() / total
 
 
 def _present(counts: np.ndarray) -> np.ndarray:
     """The counts, with the count of the rarest other class for classes without clips."""
     if not counts.any():
-        raise ConfigError([f"{_WEIGHTS}: no clip to train on has a class"])
+        raise ConfigError(f"{_WEIGHTS}: no clip to train on has a class")
     return np.where(counts > 0, counts, counts[counts > 0].min())
 
 
@@ -234,7 +234,7 @@ class CrossEntropyLoss(ClassLoss):
         logits = logits.astype("float32")
         if self.training and self.logit_adjustment:
             if self._shift is None:
-                raise ConfigError([f"{_LOSS}.logit_adjustment: {_UNTOLD}"])
+                raise ConfigError(f"{_LOSS}.logit_adjustment: {_UNTOLD}")
             logits = logits + self._shift
         terms, weights = self.terms(F.log_softmax(logits, axis=-1)), self.weights
         return terms if weights is None else terms * weights

@@ -12,7 +12,7 @@ from paddle import nn
 from paddlevideo_fast.config.types import Share
 from paddlevideo_fast.device import upload
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling.layers import constant
+from paddlevideo_fast.modeling.layers.operators import constant
 from paddlevideo_fast.registry import MIXES
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -239,7 +239,7 @@ def _mixed(labels: paddle.Tensor, lam: float, order: paddle.Tensor) -> MixedLabe
 
 def _positive(key: str, value: float) -> float:
     if value <= 0:
-        raise ConfigError([f"MIX.{key}={value}: must be > 0"])
+        raise ConfigError(f"MIX.{key}={value}: must be > 0")
     return value
 
 

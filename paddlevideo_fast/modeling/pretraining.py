@@ -14,7 +14,9 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones import Backbone
 from paddlevideo_fast.modeling.backbones.videomae import VideoMAEViT, encoder
 from paddlevideo_fast.modeling.heads import BaseHead
-from paddlevideo_fast.modeling.layers import LayerNorm, fixed_positions, linear, table
+from paddlevideo_fast.modeling.layers.attention import linear, table
+from paddlevideo_fast.modeling.layers.cpu import LayerNorm
+from paddlevideo_fast.modeling.layers.positions import fixed_positions
 from paddlevideo_fast.modeling.recognizers import RecognizerTransformer, start_by_xavier
 from paddlevideo_fast.registry import HEADS, RECOGNIZERS
 
@@ -62,7 +64,7 @@ class VideoMAEDecoder(BaseHead):
     ) -> None:
         super().__init__()
         if embed_dim % num_heads:
-            raise ConfigError([f"MODEL.head.num_heads={num_heads}: does not divide embed_dim {embed_dim}"])
+            raise ConfigError(f"MODEL.head.num_heads={num_heads}: does not divide embed_dim {embed_dim}")
         self.in_channels = in_channels
         self.tubelet = (tubelet_size, patch_size)
         self.normalize_targets = normalize_targets
@@ -271,10 +273,8 @@ def tube_mask(key: Sequence[int], num_times: int, num_squares: int, mask_ratio: 
     num_hidden = math.floor(mask_ratio * num_squares + 1e-9)
     if not 0 < num_hidden < num_squares:
         raise ConfigError(
-            [
-                f"MODEL.mask_ratio={mask_ratio:g}: hides {num_hidden} of the {num_squares} squares of "
-                "a clip; take another ratio, larger clips or smaller patches"
-            ]
+            f"MODEL.mask_ratio={mask_ratio:g}: hides {num_hidden} of the {num_squares} squares of "
+            "a clip; take another ratio, larger clips or smaller patches"
         )
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence((len(key), *key))))
     hidden = rng.permutation(num_squares) < num_hidden

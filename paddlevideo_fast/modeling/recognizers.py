@@ -17,7 +17,7 @@ from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.freezing import Freezable
 from paddlevideo_fast.modeling.heads import STRIDE, BaseHead, mean_logits
-from paddlevideo_fast.modeling.layers import frames_of
+from paddlevideo_fast.modeling.layers.operators import frames_of
 from paddlevideo_fast.modeling.preprocess import Layout, MixedLabels
 from paddlevideo_fast.modeling.stages import Stage, stages_of
 from paddlevideo_fast.modeling.weights import ClassNames, WeightReport, load_weights
@@ -119,7 +119,7 @@ class Recognizer(Freezable):
         for name in ("class_num", "num_classes"):
             if name in arguments:
                 return backbone.get(name, arguments[name].default)
-        raise ConfigError([_wrong_head(backbone["name"], head["name"], classifies=False)])
+        raise ConfigError(_wrong_head(backbone["name"], head["name"], classifies=False))
 
     @property
     def lr_multipliers(self) -> dict[str, float]:
@@ -207,10 +207,8 @@ class Recognizer2D(Recognizer):
         num_seg = self.backbone.num_seg
         if num_seg is not None and isinstance(num_frames, int) and num_frames > 0 and num_frames % num_seg:
             raise ConfigError(
-                [
-                    f"MODEL.backbone.num_seg={num_seg}: clips have {num_frames} frames; "
-                    "give it the num_seg of PIPELINE's sample"
-                ]
+                f"MODEL.backbone.num_seg={num_seg}: clips have {num_frames} frames; "
+                "give it the num_seg of PIPELINE's sample"
             )
         return self.backbone(frames_of(clips)), num_frames
 
@@ -326,9 +324,7 @@ class RecognizerTransformer(Recognizer3D):
             text = (
                 f"clips are {num_views} views in a row, and features are of one view; set num_spatial_crops"
             )
-            raise ConfigError(
-                [f"MODEL.runtime_cfg: {text} of the data set, so that each is a clip of its own"]
-            )
+            raise ConfigError(f"MODEL.runtime_cfg: {text} of the data set, so that each is a clip of its own")
         return Recognizer3D.features(self, clips)
 
     def _num_views(self, clips: paddle.Tensor) -> int:
@@ -337,7 +333,7 @@ class RecognizerTransformer(Recognizer3D):
             return 1
         if num_frames % of_view:
             text = f"clips have {num_frames} frames, no multiple of the {of_view} of a view"
-            raise ConfigError([f"MODEL.runtime_cfg.test.num_seg: {text}; see num_seg of PIPELINE's sample"])
+            raise ConfigError(f"MODEL.runtime_cfg.test.num_seg: {text}; see num_seg of PIPELINE's sample")
         return num_frames // of_view
 
 

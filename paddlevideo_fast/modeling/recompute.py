@@ -14,7 +14,8 @@ from paddle import nn
 from paddle.distributed.fleet.utils import recompute
 
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling.layers import kept_statistics
+from paddlevideo_fast.modeling.contexts import showing
+from paddlevideo_fast.modeling.layers.batch_norm import kept_statistics
 from paddlevideo_fast.modeling.stages import Stage
 
 Operators = Callable[[nn.Layer], AbstractContextManager[Any]]
@@ -50,7 +51,7 @@ def recompute_stages(
     layers = dict(model.named_sublayers())
     for name in known if stages is None else stages:
         for layer in (layers[each] for each in known[name].layers if each in layers):
-            layer.forward = partial(_forward, layer, layer.forward, operators or _as_it_is)
+            layer.forward = partial(_forward, layer, layer.forward, operators or contextlib.nullcontext)
 
 
 def is_recomputing() -> bool:
@@ -71,7 +72,7 @@ def _forward(layer: nn.Layer, forward: Callable[..., Any], operators: Operators,
         passes += 1
         if passes == 1:
             return forward(*inputs)
-        with operators(layer), _showing(shown), kept_statistics(layer), _recomputing(layer, random_state):
+        with operators(layer), showing(shown), kept_statistics(layer), _recomputing(layer, random_state):
             return forward(*inputs)
 
     # fleet warns at each step where no input wants a gradient, though parameters may: this one does
@@ -93,19 +94,6 @@ def _shown_parameters(layer: nn.Layer) -> dict[str, paddle.Tensor]:
 
 
 @contextlib.contextmanager
-def _showing(shown: Mapping[nn.Layer, Mapping[str, paddle.Tensor]]) -> Iterator[None]:
-    """Context in which layers see these tensors in place of their parameters."""
-    try:
-        for layer, parameters in shown.items():
-            vars(layer).update(parameters)
-        yield
-    finally:
-        for layer, parameters in shown.items():
-            for name in parameters:
-                vars(layer).pop(name, None)
-
-
-@contextlib.contextmanager
 def _recomputing(layer: nn.Layer, random_state: Any) -> Iterator[None]:
     """Context of a second pass: dropout draws what it drew before. Fleet 2.6 cannot do so on CPUs."""
     _running.append(layer)
@@ -116,7 +104,3 @@ def _recomputing(layer: nn.Layer, random_state: Any) -> Iterator[None]:
     finally:
         paddle.set_rng_state(state)
         _running.pop()
-
-
-def _as_it_is(layer: nn.Layer) -> AbstractContextManager[Any]:
-    return contextlib.nullcontext()

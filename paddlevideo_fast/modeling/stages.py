@@ -66,10 +66,8 @@ def parameters_in(model: nn.Layer, part: str, key: str) -> list[str]:
     if not found:
         stages = ", ".join(getattr(model, "stages", {}))
         raise ConfigError(
-            [
-                f"{key}={part}: fits no stage ({stages}) and no name of a parameter; a name may have * "
-                "in it, as in backbone.*.bias"
-            ]
+            f"{key}={part}: fits no stage ({stages}) and no name of a parameter; a name may have * "
+            "in it, as in backbone.*.bias"
         )
     return found
 

@@ -20,6 +20,7 @@ from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import Predictions, VideoMetric, certainty, confusion_matrix
+from paddlevideo_fast.modeling.contexts import evaluating
 from paddlevideo_fast.modeling.explain import Explain, by_grad_cam
 from paddlevideo_fast.report.drawings import confusion_picture, curve_figures, threshold_figures
 from paddlevideo_fast.report.output import atomic_write, save_json
@@ -146,9 +147,7 @@ def network_pictures(trainer: Trainer, dataset: ClipDataset) -> dict[str, np.nda
     mean, std = (np.array(values) for values in dataset.pipeline.normalization)
     axes = ["NTHWC".index(axis) for axis in model.layout]
     shown = {}
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for name, clip in first_clips(dataset, range(min(_NUM_PICTURES, len(dataset)))):
             made = model.pictures(trainer.preprocess(clip[None]))
             clips = [
@@ -156,9 +155,6 @@ def network_pictures(trainer: Trainer, dataset: ClipDataset) -> dict[str, np.nda
             ]
             rows = [contact_sheet(each.round().clip(0, 255).astype(np.uint8)) for each in clips]
             shown[f"{name}: clip, {', '.join(made)}"] = np.concatenate([contact_sheet(clip), *rows])
-    finally:
-        if was_training:
-            model.train()
     return shown
 
 

@@ -11,7 +11,7 @@ import paddle
 from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
 from paddlevideo_fast.engine.callbacks import BatchNormSplits, Callback
 from paddlevideo_fast.loader import Batch
-from paddlevideo_fast.modeling.layers import SubBatchNorm2D, SubBatchNorm3D, set_sync_group
+from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D, SubBatchNorm3D, set_sync_group
 from paddlevideo_fast.schedule.phases import Phase
 
 MOMENTUM, EPSILON, CHANNELS = 0.75, 2.0**-10, 3  # exact in float32

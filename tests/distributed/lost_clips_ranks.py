@@ -13,7 +13,7 @@ import paddle
 from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
 from paddlevideo_fast.engine.callbacks import BatchNormSplits, Callback
 from paddlevideo_fast.loader import Batch, DecodeFailure
-from paddlevideo_fast.modeling.layers import SubBatchNorm3D
+from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D
 from paddlevideo_fast.schedule.phases import plain_phases
 
 # Clips of each rank's micro-batches, two a step. Rank 0 starts without any, rank 1 lacks one and then two,

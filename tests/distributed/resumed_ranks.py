@@ -19,7 +19,7 @@ from paddlevideo_fast.engine.interrupt import TrainingInterrupted
 from paddlevideo_fast.engine.output import ReadOnlyStore
 from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.metrics import CenterCropMetric
-from paddlevideo_fast.modeling.layers import SubBatchNorm3D
+from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D
 from paddlevideo_fast.schedule.phases import plain_phases
 
 EPOCHS, STEPS, BATCHES, VALID_BATCHES = 3, 4, 7, 2

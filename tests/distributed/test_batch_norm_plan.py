@@ -53,7 +53,7 @@ def test_sync_bn_is_over_all_processes():
 def test_splits_of_a_batch_are_not_shared():
     import paddle
 
-    from paddlevideo_fast.modeling.layers import SubBatchNorm3D, set_num_splits, set_sync_group
+    from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D, set_num_splits, set_sync_group
 
     model = paddle.nn.Sequential(SubBatchNorm3D(4))
     set_num_splits(model, 2)

@@ -11,7 +11,7 @@ from paddlevideo_fast.engine.callbacks import (
     ExponentialMovingAverage,
     restore,
 )
-from paddlevideo_fast.modeling.layers import SubBatchNorm3D, split_statistics
+from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D, split_statistics
 from paddlevideo_fast.schedule.phases import Phase
 
 PHASES = [Phase(0, 2, bn_splits=4), Phase(2, 3, bn_splits=2), Phase(3, 4)]

@@ -24,7 +24,12 @@ from paddlevideo_fast.engine.callbacks import (
 )
 from paddlevideo_fast.errors import BadSampleShareError
 from paddlevideo_fast.loader import Batch, DecodeFailure
-from paddlevideo_fast.modeling.layers import SubBatchNorm2D, SubBatchNorm3D, set_num_splits, split_statistics
+from paddlevideo_fast.modeling.layers.batch_norm import (
+    SubBatchNorm2D,
+    SubBatchNorm3D,
+    set_num_splits,
+    split_statistics,
+)
 
 SIZES = [5, 5, 1, 3]
 

@@ -30,7 +30,8 @@ from paddlevideo_fast.engine.precision import nearest
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink
 from paddlevideo_fast.errors import NonFiniteGradientError, NonFiniteLossError
 from paddlevideo_fast.metrics import CenterCropMetric
-from paddlevideo_fast.modeling.layers import SelfAttention, SubBatchNorm2D, SubBatchNorm3D
+from paddlevideo_fast.modeling.layers.attention import SelfAttention
+from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D, SubBatchNorm3D
 
 LEVELS = ["O1", "O2"]
 

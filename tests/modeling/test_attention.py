@@ -10,8 +10,7 @@ import pytest
 
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import MacCounter
-from paddlevideo_fast.modeling.layers import EncoderBlock, SelfAttention, attend
-from paddlevideo_fast.modeling.layers.attention import fused_attend
+from paddlevideo_fast.modeling.layers.attention import EncoderBlock, SelfAttention, attend, fused_attend
 
 
 def attended(query, key, value, bias, scale):

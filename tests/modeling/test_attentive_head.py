@@ -11,7 +11,7 @@ import pytest
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model, count_parameters
 from paddlevideo_fast.modeling.features import HeadOnly, PooledFeatures
-from paddlevideo_fast.modeling.layers import rotated, rotation
+from paddlevideo_fast.modeling.layers.positions import rotated, rotation
 from tests.modeling.networks import NETWORKS, clips_for, make, normal
 
 _PATCHES = {"img_size": 32, "embed_dim": 8, "depth": 1, "num_heads": 2, "num_seg": 4}

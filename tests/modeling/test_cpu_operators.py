@@ -10,7 +10,9 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
-from paddlevideo_fast.modeling.layers import Conv3D, LayerNorm, Linear, attend, cpu, gelu
+from paddlevideo_fast.modeling.layers import cpu
+from paddlevideo_fast.modeling.layers.attention import attend
+from paddlevideo_fast.modeling.layers.cpu import Conv3D, LayerNorm, Linear, gelu
 
 pytestmark = [
     pytest.mark.smoke,

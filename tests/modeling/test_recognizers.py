@@ -9,7 +9,7 @@ import pytest
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import Preprocess, build_model, take_network_layout
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
-from paddlevideo_fast.modeling.layers import operators_for
+from paddlevideo_fast.modeling.layers.operators import operators_for
 from paddlevideo_fast.modeling.recognizers import Recognizer2D
 from tests.modeling.conftest import model_section
 from tests.modeling.networks import normal

@@ -10,7 +10,7 @@ from paddlevideo_fast.engine import Precision, RoundedPrecision
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import MacCounter, build_model
 from paddlevideo_fast.modeling.freezing import Freezing
-from paddlevideo_fast.modeling.layers import set_num_splits, set_sync_group
+from paddlevideo_fast.modeling.layers.batch_norm import set_num_splits, set_sync_group
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from tests.modeling.networks import clips_for, distillation_of, section_of
 

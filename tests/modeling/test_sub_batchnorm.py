@@ -9,7 +9,7 @@ import pytest
 from paddle import nn
 
 from paddlevideo_fast.modeling import count_parameters
-from paddlevideo_fast.modeling.layers import (
+from paddlevideo_fast.modeling.layers.batch_norm import (
     SubBatchNorm2D,
     SubBatchNorm3D,
     aggregate_splits,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddlevideo_fast.modeling.layers import operators_for, temporal_shift
+from paddlevideo_fast.modeling.layers.operators import operators_for, temporal_shift
 
 shapes = st.tuples(
     st.integers(1, 3), st.integers(1, 9), st.integers(1, 19), st.integers(1, 5), st.integers(1, 4)

@@ -17,7 +17,7 @@ from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import VideoMetric, certainty
-from paddlevideo_fast.modeling.layers import restart_splits
+from paddlevideo_fast.modeling.layers.batch_norm import restart_splits
 from paddlevideo_fast.modeling.lora import stored_state
 from paddlevideo_fast.registry import did_you_mean
 
@@ -74,7 +74,7 @@ class Selection:
         if name is not None and name not in known:
             hint = did_you_mean(name, known)
             listed = "" if "known:" in hint else f" Known: {', '.join(sorted(known))}"
-            raise ConfigError([f"SELECTION.metric={name}: validation gives no such value{hint}{listed}"])
+            raise ConfigError(f"SELECTION.metric={name}: validation gives no such value{hint}{listed}")
 
     def value_of(self, metrics: Mapping[str, float]) -> tuple[str, float] | None:
         """Name and value of the number that decides; None where nothing was evaluated.

@@ -102,7 +102,7 @@ class Profiling(Callback):
         if no_driver and not options.timer_only:
             text = "the profiler of a GPU build of Paddle ends the process where there is no GPU"
             remedy = "add timer_only=True, or install paddlepaddle, the build for CPUs"
-            raise ConfigError([f"-p, profiler_options: {text}; {remedy}"])
+            raise ConfigError(f"-p, profiler_options: {text}; {remedy}")
         self._options = options
         self._prefix = (options.profile_path or str(prefix)) + (f".rank{rank}" if rank else "")
         self._num_steps = 0

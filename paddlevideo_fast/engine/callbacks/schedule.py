@@ -13,7 +13,8 @@ from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.freezing import Freezing
-from paddlevideo_fast.modeling.layers import (
+from paddlevideo_fast.modeling.layers.batch_norm import (
+    BATCH_NORMS,
     set_num_splits,
     set_split_statistics,
     set_sync_group,
@@ -150,7 +151,7 @@ class BatchNormSplits(Callback):
         return {
             f"{name}.whole{kind}": getattr(layer, kind)
             for name, layer in self._model.named_sublayers()
-            if isinstance(layer, (nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D))
+            if isinstance(layer, BATCH_NORMS)
             for kind in ("_mean", "_variance")
         }
 

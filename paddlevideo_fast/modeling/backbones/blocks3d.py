@@ -13,7 +13,8 @@ from paddle import nn
 
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.base import Backbone
-from paddlevideo_fast.modeling.layers import Conv3D, SubBatchNorm3D
+from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D
+from paddlevideo_fast.modeling.layers.cpu import Conv3D
 
 Kernel = tuple[int, int, int]
 
@@ -215,9 +216,7 @@ class StagedNetwork(Backbone):
         num_frames = clips.shape[2]
         if num_frames < self.least_frames:
             raise ConfigError(
-                [
-                    f"MODEL.backbone: clips have {num_frames} frame, and {type(self).__name__} needs "
-                    f"{self.least_frames}; change num_frames of the sampler in PIPELINE"
-                ]
+                f"MODEL.backbone: clips have {num_frames} frame, and {type(self).__name__} needs "
+                f"{self.least_frames}; change num_frames of the sampler in PIPELINE"
             )
         return [clips]

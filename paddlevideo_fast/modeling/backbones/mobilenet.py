@@ -10,14 +10,8 @@ from paddle import nn
 from paddlevideo_fast.config.types import Range, Share, Size
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.backbones.resnet import ShiftRatio
-from paddlevideo_fast.modeling.layers import (
-    ConvBN,
-    ConvBNPlain,
-    SqueezeExcitation,
-    activation,
-    make_divisible,
-    temporal_shift,
-)
+from paddlevideo_fast.modeling.layers.conv_bn import ConvBN, ConvBNPlain, SqueezeExcitation, make_divisible
+from paddlevideo_fast.modeling.layers.operators import activation, temporal_shift
 from paddlevideo_fast.modeling.stages import HEAD
 from paddlevideo_fast.registry import BACKBONES
 

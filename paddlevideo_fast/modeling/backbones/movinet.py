@@ -10,7 +10,8 @@ from paddle import nn
 from paddlevideo_fast.config.types import Size
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.backbones.blocks3d import Kernel
-from paddlevideo_fast.modeling.layers import SqueezeExcitation3D, SubBatchNorm3D, make_divisible
+from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D
+from paddlevideo_fast.modeling.layers.conv_bn import SqueezeExcitation3D, make_divisible
 from paddlevideo_fast.modeling.stages import HEAD
 from paddlevideo_fast.registry import BACKBONES
 
@@ -114,15 +115,9 @@ class ConvBlock3D(nn.Layer):
         return x
 
 
-class _Only(nn.Layer):
+def _only(layer: nn.Layer) -> nn.Sequential:
     """A layer under the name `conv_1.0`, where a convolution without batch norm has it."""
-
-    def __init__(self, layer: nn.Layer) -> None:
-        super().__init__()
-        self.conv_1 = nn.Sequential(layer)
-
-    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        return self.conv_1(x)
+    return nn.Sequential(("conv_1", nn.Sequential(layer)))
 
 
 class _Attention(SqueezeExcitation3D):
@@ -138,7 +133,7 @@ class _Attention(SqueezeExcitation3D):
         self._causal = style.causal
 
     def pointwise(self, in_channels: int, out_channels: int) -> nn.Layer:
-        return _Only(super().pointwise(in_channels, out_channels))
+        return _only(super().pointwise(in_channels, out_channels))
 
     def squeezed(self, x: paddle.Tensor) -> paddle.Tensor:
         if not self._causal:
@@ -224,10 +219,10 @@ class MoViNet(Backbone):
         self.blocks = nn.Sequential(*blocks)
         self.conv7 = ConvBlock3D(style, channels, _LAST_CHANNELS)
         self.classifier = nn.Sequential(
-            _Only(nn.Linear(_LAST_CHANNELS, hidden_dim)),
+            _only(nn.Linear(_LAST_CHANNELS, hidden_dim)),
             nn.Swish(),
             nn.Dropout(0.2),
-            _Only(nn.Linear(hidden_dim, num_classes)),
+            _only(nn.Linear(hidden_dim, num_classes)),
         )
         self.stage_layers["last"] = ["conv7", "classifier.0"]
         self.stage_layers[HEAD] = ["classifier.3"]

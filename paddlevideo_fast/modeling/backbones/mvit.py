@@ -17,16 +17,10 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, RenamingConverter, Weights
-from paddlevideo_fast.modeling.layers import (
-    EncoderBlock,
-    LayerNorm,
-    attend,
-    constant,
-    drop_path_rates,
-    linear,
-    resized,
-    table,
-)
+from paddlevideo_fast.modeling.layers.attention import EncoderBlock, attend, drop_path_rates, linear, table
+from paddlevideo_fast.modeling.layers.cpu import LayerNorm
+from paddlevideo_fast.modeling.layers.operators import constant
+from paddlevideo_fast.modeling.layers.positions import resized
 from paddlevideo_fast.modeling.layers.windows import Box, PatchEmbed, box
 from paddlevideo_fast.registry import BACKBONES
 
@@ -256,9 +250,7 @@ class MViT(Backbone):
     ) -> None:
         super().__init__()
         if embed_dim % num_heads:
-            raise ConfigError(
-                [f"MODEL.backbone.num_heads={num_heads}: does not divide embed_dim={embed_dim}"]
-            )
+            raise ConfigError(f"MODEL.backbone.num_heads={num_heads}: does not divide embed_dim={embed_dim}")
         self.pretrained = pretrained
         self._clip = (num_frames, crop_size, crop_size)
         self._told: set[Box] = {self._clip}

@@ -7,7 +7,8 @@ import paddle.nn.functional as F
 from paddle import nn
 
 from paddlevideo_fast.modeling.backbones.mobilenet import WideClassifier
-from paddlevideo_fast.modeling.layers import ConvBNPlain, SqueezeExcitation, is_traced, temporal_shift
+from paddlevideo_fast.modeling.layers.conv_bn import ConvBNPlain, SqueezeExcitation
+from paddlevideo_fast.modeling.layers.operators import is_traced, temporal_shift
 from paddlevideo_fast.registry import BACKBONES
 
 

@@ -13,7 +13,7 @@ from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, 
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
 from paddlevideo_fast.modeling.backbones.resnet3d import PyTorchVideoConverter
 from paddlevideo_fast.modeling.converters import RenamingConverter
-from paddlevideo_fast.modeling.layers import SubBatchNorm3D
+from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D
 from paddlevideo_fast.registry import BACKBONES
 
 
@@ -138,7 +138,7 @@ class ResNetR2Plus1D(StagedNetwork):
     ) -> None:
         super().__init__()
         if depth not in (18, 34, 50):
-            raise ConfigError([f"MODEL.backbone.depth={depth}: R(2+1)D has depth 18, 34 or 50"])
+            raise ConfigError(f"MODEL.backbone.depth={depth}: R(2+1)D has depth 18, 34 or 50")
         self.pretrained = pretrained
         self.depth = depth
         halved = (1, 2, 2)

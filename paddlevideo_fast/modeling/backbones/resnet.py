@@ -17,7 +17,8 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import LEAVES, Converter, Network, Renames, Step, Target, Weights
 from paddlevideo_fast.modeling.freezing import set_frozen
-from paddlevideo_fast.modeling.layers import ConvBN, activation, temporal_shift
+from paddlevideo_fast.modeling.layers.conv_bn import ConvBN
+from paddlevideo_fast.modeling.layers.operators import activation, temporal_shift
 from paddlevideo_fast.registry import BACKBONES
 
 ShiftRatio = Annotated[float, Range(0.0, 0.5)]
@@ -151,7 +152,7 @@ class FrameResNet(Backbone):
         style = replace(style, data_format=data_format)
         if depth not in STAGE_BLOCKS:
             depths = ", ".join(map(str, STAGE_BLOCKS))
-            raise ConfigError([f"MODEL.backbone.depth={depth}: there is no such ResNet; use one of {depths}"])
+            raise ConfigError(f"MODEL.backbone.depth={depth}: there is no such ResNet; use one of {depths}")
         self.depth = depth
         self.pretrained = pretrained
         self.num_seg = style.num_seg

@@ -21,7 +21,7 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, StagedNetwork, Stem, conv3d
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
 from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Step, Weights
-from paddlevideo_fast.modeling.layers import SubBatchNorm3D
+from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D
 from paddlevideo_fast.registry import BACKBONES
 
 _EXPANSION = 4
@@ -112,10 +112,10 @@ class PathwayResNet(StagedNetwork):
     ) -> None:
         super().__init__()
         if depth not in (50, 101):
-            raise ConfigError([f"MODEL.backbone.depth={depth}: the 3D networks have depth 50 or 101"])
+            raise ConfigError(f"MODEL.backbone.depth={depth}: the 3D networks have depth 50 or 101")
         if len(spatial_strides) != 4:
             text = f"has {len(spatial_strides)} strides, and the network four stages"
-            raise ConfigError([f"MODEL.backbone.spatial_strides={list(spatial_strides)}: {text}"])
+            raise ConfigError(f"MODEL.backbone.spatial_strides={list(spatial_strides)}: {text}")
         self.spatial_stride = _STEM_STRIDE * math.prod(spatial_strides)
         self.pretrained = pretrained
 
@@ -192,7 +192,7 @@ class ResNetSlowFast(PathwayResNet):
     ) -> None:
         if width_per_group % beta:
             raise ConfigError(
-                [f"MODEL.backbone.beta={beta}: does not divide width_per_group={width_per_group}"]
+                f"MODEL.backbone.beta={beta}: does not divide width_per_group={width_per_group}"
             )
         pathways = [
             Pathway(width_per_group, 1, _SLOW_FRAMES),
@@ -213,10 +213,8 @@ class ResNetSlowFast(PathwayResNet):
         num_frames = clips.shape[2]
         if num_frames % self.alpha:
             raise ConfigError(
-                [
-                    f"MODEL.backbone.alpha={self.alpha}: clips have {num_frames} frames, not a multiple; "
-                    "change num_frames of the sampler in PIPELINE, or alpha"
-                ]
+                f"MODEL.backbone.alpha={self.alpha}: clips have {num_frames} frames, not a multiple; "
+                "change num_frames of the sampler in PIPELINE, or alpha"
             )
         chosen = list(range(0, num_frames, self.alpha))
         if self.slow_frames == "spread":

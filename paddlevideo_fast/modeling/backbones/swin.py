@@ -19,15 +19,15 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, RenamingConverter, Weights
 from paddlevideo_fast.modeling.freezing import set_frozen
-from paddlevideo_fast.modeling.layers import (
+from paddlevideo_fast.modeling.layers.attention import (
     EncoderBlock,
-    LayerNorm,
     SelfAttention,
     drop_path_rates,
     linear,
-    resized,
     table,
 )
+from paddlevideo_fast.modeling.layers.cpu import LayerNorm
+from paddlevideo_fast.modeling.layers.positions import resized
 from paddlevideo_fast.modeling.layers.windows import Box, PatchEmbed, Windows, box, relative_positions
 from paddlevideo_fast.registry import BACKBONES
 

@@ -16,15 +16,15 @@ from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Weights
-from paddlevideo_fast.modeling.layers import (
+from paddlevideo_fast.modeling.layers.attention import (
     EncoderBlock,
-    LayerNorm,
     SelfAttention,
     drop_path_rates,
     linear,
-    resized,
     table,
 )
+from paddlevideo_fast.modeling.layers.cpu import LayerNorm
+from paddlevideo_fast.modeling.layers.positions import resized
 from paddlevideo_fast.modeling.stages import HEAD
 from paddlevideo_fast.registry import BACKBONES
 
@@ -173,7 +173,7 @@ class FrameTransformer(Backbone):
         super().__init__()
         side = img_size // patch_size
         if side < 1:
-            raise ConfigError([f"MODEL.backbone.img_size={img_size}: smaller than patch_size={patch_size}"])
+            raise ConfigError(f"MODEL.backbone.img_size={img_size}: smaller than patch_size={patch_size}")
         self.pretrained = pretrained
         self.num_seg = num_seg
         self.out_channels = embed_dim

@@ -1,8 +1,8 @@
 """The plain video ViT of VideoMAE: tubelets of pixels, fixed positions, encoder blocks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import paddle
@@ -12,13 +12,8 @@ from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Step, Target, Weights
-from paddlevideo_fast.modeling.layers import (
-    EncoderBlock,
-    SelfAttention,
-    drop_path_rates,
-    fixed_positions,
-    linear,
-)
+from paddlevideo_fast.modeling.layers.attention import EncoderBlock, SelfAttention, drop_path_rates, linear
+from paddlevideo_fast.modeling.layers.positions import fixed_positions
 from paddlevideo_fast.registry import BACKBONES
 
 
@@ -53,7 +48,7 @@ class TubeletEmbedding(nn.Layer):
             if size > 0 and size % part:
                 key = "tubelet_size" if what == "frames" else "patch_size"
                 raise ConfigError(
-                    [f"MODEL.backbone.{key}={part}: does not divide the {size} {what} of the clips"]
+                    f"MODEL.backbone.{key}={part}: does not divide the {size} {what} of the clips"
                 )
             counts.append(size // part if size > 0 else -1)
         return counts[0], counts[1], counts[2]
@@ -86,21 +81,23 @@ class TubeletEmbedding(nn.Layer):
         return pictures.transpose([0, 1, 3, 2, 4]).reshape(list(shape))
 
 
-def encoder(channels: int, num_heads: int, mlp_ratio: float, drop_paths: Sequence[float]) -> nn.LayerList:
-    """The blocks of VideoMAE's encoder and decoder, one for each rate of stochastic depth."""
-    attention = partial(SelfAttention, channels, num_heads, key_bias=False)
-    hidden = round(channels * mlp_ratio)
-    return nn.LayerList([EncoderBlock(channels, attention, hidden, rate) for rate in drop_paths])
+_WITHOUT_KEY_BIAS = partial(SelfAttention, key_bias=False)
 
 
-@BACKBONES.register()
-class VideoMAEViT(Backbone):
-    """ViT over the tubelets of a clip, as in VideoMAE; clips may have any size and length.
+def encoder(
+    channels: int,
+    num_heads: int,
+    mlp_ratio: float,
+    drop_paths: Sequence[float],
+    attention: Callable[[int, int], nn.Layer] = _WITHOUT_KEY_BIAS,
+) -> nn.LayerList:
+    """The blocks of an encoder or decoder, one for each rate of stochastic depth."""
+    own, hidden = partial(attention, channels, num_heads), round(channels * mlp_ratio)
+    return nn.LayerList([EncoderBlock(channels, own, hidden, rate) for rate in drop_paths])
 
-    Its output are tokens: take `VideoMAEHead` to classify with it, and the framework `Pretrain` with
-    `VideoMAEDecoder` to pre-train it without labels. S, B and L have `embed_dim` 384, 768 and 1024, `depth`
-    12, 12 and 24, and `num_heads` 6, 12 and 16. The g of VideoMAE v2 has 1408, 40 and 16, `patch_size` 14 and
-    `mlp_ratio` 4.3637 (48 / 11); its S and B have the sizes above.
+
+class TubeletTransformer(Backbone):
+    """A plain ViT over the tubelets of a clip, whose output are tokens.
 
     Args:
         embed_dim: channels of a token.
@@ -110,22 +107,18 @@ class VideoMAEViT(Backbone):
         patch_size: side of a tubelet in pixels; must divide the sides of the clips.
         tubelet_size: frames of a tubelet; must divide the frames of the clips.
         drop_path_rate: of stochastic depth in the last block; the rates of the blocks rise from 0 to it.
-        pretrained: weights to start from, a path or a URL; of pre-training, too, whose decoder is left out.
+        pretrained: weights to start from, a path or a URL.
+        attention: makes the attention of a block of its channels and heads.
 
     Raises:
         ConfigError: the heads do not divide the channels.
-
-    References:
-        Tong et al., "VideoMAE: Masked Autoencoders are Data-Efficient Learners for Self-Supervised Video
-        Pre-Training", arXiv 2203.12602, section 3.
-        Wang et al., "VideoMAE V2: Scaling Video Masked Autoencoders with Dual Masking", arXiv 2303.16727.
-        Dosovitskiy et al., "An Image is Worth 16x16 Words", arXiv 2010.11929.
     """
 
     data_format = "NLC"
     least_frames = 2
     takes_multigrid = False
     has_fixed_size = True  # its positions are constants of a program
+    injected: ClassVar[tuple[str, ...]] = ("attention",)
 
     def __init__(
         self,
@@ -137,14 +130,42 @@ class VideoMAEViT(Backbone):
         tubelet_size: Size = 2,
         drop_path_rate: Share = 0.0,
         pretrained: str | None = None,
+        attention: Callable[[int, int], nn.Layer] = _WITHOUT_KEY_BIAS,
     ) -> None:
         super().__init__()
         self.pretrained = pretrained
         self.out_channels = embed_dim
         self.patch_embed = TubeletEmbedding(embed_dim, patch_size, tubelet_size)
-        self.blocks = encoder(embed_dim, num_heads, mlp_ratio, drop_path_rates(drop_path_rate, depth))
+        rates = drop_path_rates(drop_path_rate, depth)
+        self.blocks = encoder(embed_dim, num_heads, mlp_ratio, rates, attention)
         self.stage_layers: dict[str, list[str]] = {"stem": ["patch_embed"]}
         self.stage_layers.update({f"block{index + 1}": [f"blocks.{index}"] for index in range(depth)})
+
+    def maps(self, output: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor | None:
+        return self.patch_embed.maps(output, clips) if output.ndim == 3 else None
+
+
+@BACKBONES.register()
+class VideoMAEViT(TubeletTransformer):
+    """ViT over the tubelets of a clip, as in VideoMAE; clips may have any size and length.
+
+    Its output are tokens: take `VideoMAEHead` to classify with it, and the framework `Pretrain` with
+    `VideoMAEDecoder` to pre-train it without labels. S, B and L have `embed_dim` 384, 768 and 1024, `depth`
+    12, 12 and 24, and `num_heads` 6, 12 and 16. The g of VideoMAE v2 has 1408, 40 and 16, `patch_size` 14 and
+    `mlp_ratio` 4.3637 (48 / 11); its S and B have the sizes above.
+
+    Args:
+        pretrained: weights to start from, a path or a URL; of pre-training, too, whose decoder is left out.
+
+    Raises:
+        ConfigError: the heads do not divide the channels.
+
+    References:
+        Tong et al., "VideoMAE: Masked Autoencoders are Data-Efficient Learners for Self-Supervised Video
+        Pre-Training", arXiv 2203.12602, section 3.
+        Wang et al., "VideoMAE V2: Scaling Video Masked Autoencoders with Dual Masking", arXiv 2303.16727.
+        Dosovitskiy et al., "An Image is Worth 16x16 Words", arXiv 2010.11929.
+    """
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
         """Clips, normalised float [N, 3, T, H, W], to tokens [N, L, embed_dim].
@@ -170,9 +191,6 @@ class VideoMAEViT(Backbone):
         for block in self.blocks:
             tokens = block(tokens)
         return tokens
-
-    def maps(self, output: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor | None:
-        return self.patch_embed.maps(output, clips) if output.ndim == 3 else None
 
 
 _PATCHES = "patch_embed.proj.weight"

@@ -1,13 +1,11 @@
 """The encoders of V-JEPA 2: plain video ViTs whose attention turns queries and keys by their positions."""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import paddle
-from paddle import nn
 
-from paddlevideo_fast.config.types import NonNegative, Share, Size
+from paddlevideo_fast.config.types import Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.attentive_head import (
     HUGGING_FACE_PROBE,
@@ -15,18 +13,11 @@ from paddlevideo_fast.modeling.attentive_head import (
     PROBE_LAYERS,
     AttentiveHead,
 )
-from paddlevideo_fast.modeling.backbones.base import Backbone
-from paddlevideo_fast.modeling.backbones.videomae import TubeletConverter, TubeletEmbedding
+from paddlevideo_fast.modeling.backbones.videomae import TubeletConverter, TubeletTransformer
 from paddlevideo_fast.modeling.converters import Network, Renames, Weights
-from paddlevideo_fast.modeling.layers import (
-    EncoderBlock,
-    LayerNorm,
-    SelfAttention,
-    drop_path_rates,
-    rotated,
-    rotation,
-    shrink_residuals,
-)
+from paddlevideo_fast.modeling.layers.attention import SelfAttention, shrink_residuals
+from paddlevideo_fast.modeling.layers.cpu import LayerNorm
+from paddlevideo_fast.modeling.layers.positions import rotated, rotation
 from paddlevideo_fast.modeling.stages import HEAD
 from paddlevideo_fast.registry import BACKBONES
 
@@ -93,22 +84,12 @@ class HuggingFaceVJEPA2Converter(VJEPA2Converter):
 
 
 @BACKBONES.register()
-class VJEPA2(Backbone):
+class VJEPA2(TubeletTransformer):
     """The encoder of V-JEPA 2; clips may have any size and length. Its output are tokens.
 
     Take `AttentiveHead` to probe it as it was published, or `VideoMAEHead` for a linear layer on the mean of
     the tokens. L, H and g have `embed_dim` 1024, 1280 and 1408, `depth` 24, 32 and 40, `num_heads` 16, 16 and
     22; g has `mlp_ratio` 4.3637 (48 / 11).
-
-    Args:
-        embed_dim: channels of a token.
-        depth: blocks.
-        num_heads: of each attention; must divide `embed_dim`.
-        mlp_ratio: hidden channels of a block's perceptron, per channel; the product is rounded.
-        patch_size: side of a tubelet in pixels; must divide the sides of the clips.
-        tubelet_size: frames of a tubelet; must divide the frames of the clips.
-        drop_path_rate: of stochastic depth in the last block; the rates of the blocks rise from 0 to it.
-        pretrained: weights to start from, a path or a URL.
 
     Raises:
         ConfigError: the heads do not divide the channels.
@@ -117,39 +98,14 @@ class VJEPA2(Backbone):
     Planning", arXiv 2506.09985, section 2.
     """
 
-    data_format = "NLC"
-    least_frames = 2
-    takes_multigrid = False
-    has_fixed_size = True  # its positions are constants of a program
     converters = {"huggingface": HuggingFaceVJEPA2Converter}
 
-    def __init__(
-        self,
-        embed_dim: Size = 1024,
-        depth: Size = 24,
-        num_heads: Size = 16,
-        mlp_ratio: NonNegative = 4.0,
-        patch_size: Size = 16,
-        tubelet_size: Size = 2,
-        drop_path_rate: Share = 0.0,
-        pretrained: str | None = None,
-    ) -> None:
-        super().__init__()
-        self.pretrained = pretrained
-        self.out_channels = embed_dim
+    def __init__(self, embed_dim: Size = 1024, depth: Size = 24, num_heads: Size = 16, **shared: Any) -> None:
+        super().__init__(embed_dim, depth, num_heads, attention=RotaryAttention, **shared)
         self._head_channels = embed_dim // num_heads
-        self.patch_embed = TubeletEmbedding(embed_dim, patch_size, tubelet_size)
-        attention = partial(RotaryAttention, embed_dim, num_heads)
-        hidden = round(embed_dim * mlp_ratio)
-        rates = drop_path_rates(drop_path_rate, depth)
-        self.blocks = nn.LayerList([EncoderBlock(embed_dim, attention, hidden, rate) for rate in rates])
         shrink_residuals(self.blocks)
         self.norm = LayerNorm(embed_dim, epsilon=1e-6)
-        self.stage_layers: dict[str, list[str]] = {
-            "stem": ["patch_embed"],
-            **{f"block{number + 1}": [f"blocks.{number}"] for number in range(depth)},
-            HEAD: ["norm"],
-        }
+        self.stage_layers[HEAD] = ["norm"]
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
         """Clips, normalised float [N, 3, T, H, W], to tokens [N, L, embed_dim].
@@ -162,12 +118,9 @@ class VJEPA2(Backbone):
         grid = self.patch_embed.grid(clips)
         if min(grid) < 1:
             text = "a program of it is for one size; give T, H and W as numbers"
-            raise ConfigError([f"MODEL.backbone.name=VJEPA2: {text}"])
+            raise ConfigError(f"MODEL.backbone.name=VJEPA2: {text}")
         tokens = self.patch_embed(self.patch_embed.tubelets(clips))
         turns = rotation(grid, self._head_channels)
         for block in self.blocks:
             tokens = block(tokens, turns)
         return self.norm(tokens)
-
-    def maps(self, output: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor | None:
-        return self.patch_embed.maps(output, clips) if output.ndim == 3 else None

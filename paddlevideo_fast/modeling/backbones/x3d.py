@@ -16,7 +16,8 @@ from paddle import nn
 from paddlevideo_fast.config.types import Range, Size
 from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, StagedNetwork, conv3d
 from paddlevideo_fast.modeling.backbones.resnet3d import PySlowFastConverter, PyTorchVideoConverter
-from paddlevideo_fast.modeling.layers import SqueezeExcitation3D, SubBatchNorm3D, make_divisible
+from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D
+from paddlevideo_fast.modeling.layers.conv_bn import SqueezeExcitation3D, make_divisible
 from paddlevideo_fast.registry import BACKBONES
 
 Factor = Annotated[float, Range(0.01, 32.0)]

@@ -118,7 +118,7 @@ class SelfAttention(nn.Layer):
     ) -> None:
         super().__init__()
         if channels % num_heads:
-            raise ConfigError([f"MODEL.backbone.num_heads={num_heads}: does not divide {channels} channels"])
+            raise ConfigError(f"MODEL.backbone.num_heads={num_heads}: does not divide {channels} channels")
         self.num_heads = num_heads
         self.scale = scale
         self.attention_dropout = attention_dropout

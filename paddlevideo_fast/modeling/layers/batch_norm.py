@@ -308,7 +308,7 @@ def without_clips(model: nn.Layer) -> Iterator[None]:
     Batch norms that share statistics take part in the messages, as their group waits for them; the others
     normalise by their running statistics.
     """
-    norms = (nn.BatchNorm, nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D)
+    norms = (nn.BatchNorm, *BATCH_NORMS)
     layers = [layer for layer in model.sublayers() if isinstance(layer, norms) and layer.training]
     try:
         for layer in layers:

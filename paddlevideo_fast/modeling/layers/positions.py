@@ -47,7 +47,7 @@ def fixed_positions(num_tokens: int, channels: int) -> paddle.Tensor:
     """
     if num_tokens < 1:
         raise ConfigError(
-            ["MODEL.backbone.name=VideoMAEViT: a program of it is for one size; give H and W as numbers"]
+            "MODEL.backbone.name=VideoMAEViT: a program of it is for one size; give H and W as numbers"
         )
     return constant(_table if paddle.in_dynamic_mode() else table_in_program, num_tokens, channels)
 
