@@ -172,6 +172,8 @@ class VideoSource:
         return file
 
     def _check_path(self, path: str) -> int:
+        if self._headers is not None:
+            return os.fstat(self._headers.fileno()).st_size
         try:
             status = os.stat(path)
         except (OSError, ValueError):

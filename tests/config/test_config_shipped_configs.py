@@ -69,6 +69,7 @@ class Source:
     def __init__(self, width: int, height: int) -> None:
         self.width = width
         self.height = height
+        self.square_size = width, height
 
 
 def distortion_px(section: dict[str, Any], width: int, height: int) -> float:
