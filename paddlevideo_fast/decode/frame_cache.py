@@ -47,7 +47,7 @@ class FrameCache:
 
     def __init__(self, folder: str | Path, max_gb: float) -> None:
         self.blocks = BlockFolder(
-            folder,
+            str(folder),
             int(max_gb * 1e9),
             _UNIT_BYTES,
             *("frames", "decoded", "STORAGE.frames_cache"),

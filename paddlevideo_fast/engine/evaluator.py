@@ -113,32 +113,24 @@ class Evaluator:
         Returns:
             The incidents of all ranks.
         """
+
+        def own_pass() -> list[DecodeFailure]:
+            incidents: list[DecodeFailure] = []
+            num_batches = self._num_batches()
+            batches = itertools.islice(to_device(self.loader.epoch(epoch)), num_batches)
+            for batch in tqdm(batches, title, num_batches, leave=False, disable=not self.show_progress):
+                if check_stop is not None:
+                    check_stop()
+                incidents += batch.incidents
+                self._note(batch.incidents)
+                if len(batch):
+                    visit(batch, self.precision.forward(model, self.preprocess(batch.clips)))
+            return incidents
+
         with evaluating(model), paddle.no_grad():
-            by_rank = self.distribution.gather_from(
-                lambda: self._own_pass(model, visit, title, epoch, check_stop)
-            )
+            by_rank = self.distribution.gather_from(own_pass)
         self.distribution.gather_from(lambda: self._hear_of_others(by_rank))
         return list(itertools.chain(*by_rank))
-
-    def _own_pass(
-        self,
-        model: VideoModel,
-        visit: Callable[[Batch, Any], None],
-        title: str,
-        epoch: int,
-        check_stop: Callable[[], None] | None,
-    ) -> list[DecodeFailure]:
-        incidents: list[DecodeFailure] = []
-        num_batches = self._num_batches()
-        batches = itertools.islice(to_device(self.loader.epoch(epoch)), num_batches)
-        for batch in tqdm(batches, title, num_batches, leave=False, disable=not self.show_progress):
-            if check_stop is not None:
-                check_stop()
-            incidents += batch.incidents
-            self._note(batch.incidents)
-            if len(batch):
-                visit(batch, self.precision.forward(model, self.preprocess(batch.clips)))
-        return incidents
 
     def _num_batches(self) -> int:
         """Batches of a pass on this rank."""

@@ -248,7 +248,7 @@ class DiskBlocks(MemoryBlocks):
     def __init__(self, folder: str | Path, max_bytes: int, block_bytes: int = BLOCK_BYTES) -> None:
         super().__init__(block_bytes, _UNKEPT_BLOCKS)
         what = ("blocks of remote files", "fetched", "STORAGE.cache_dir")
-        self.on_disk = BlockFolder(folder, max_bytes, block_bytes + TRAILER.size, *what)
+        self.on_disk = BlockFolder(str(folder), max_bytes, block_bytes + TRAILER.size, *what)
 
     def forget(self, file: RemoteFile, number: int) -> None:
         super().forget(file, number)

@@ -23,7 +23,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from paddlevideo_fast.io.lru import LRUCache
@@ -38,6 +38,7 @@ _TOUCH_SEC = 5.0  # a block in use is marked so that often
 _FULL_SEC = 60.0  # then a full disk is tried again
 
 
+@dataclass(eq=False)
 class BlockFolder:
     """Keeps blocks by the digest of what they are; see the module.
 
@@ -52,23 +53,18 @@ class BlockFolder:
         when_full: a warning for the process that first evicts blocks; "": none.
     """
 
-    def __init__(
-        self,
-        folder: str | Path,
-        max_bytes: int,
-        unit_bytes: int,
-        what: str,
-        verb: str,
-        key: str,
-        num_maps: int = 256,
-        when_full: str = "",
-    ) -> None:
-        self.folder, self.max_bytes = str(folder), max_bytes
-        self._unit_bytes = unit_bytes
-        self._what, self._verb, self._setting = what, verb, key
-        self._maps: LRUCache[tuple[memoryview, float]] = LRUCache(num_maps)
+    folder: str
+    max_bytes: int
+    unit_bytes: int
+    what: str
+    verb: str
+    key: str
+    num_maps: int = 256
+    when_full: str = ""
+
+    def __post_init__(self) -> None:
+        self._maps: LRUCache[tuple[memoryview, float]] = LRUCache(self.num_maps)
         self._checked: set[str] = set()
-        self._when_full = when_full
         self._full_until = float("-inf")
         self._count(0)
 
@@ -94,7 +90,7 @@ class BlockFolder:
                 return None
             size = max(len(mapped) - TRAILER.size, 0) if size is None else size
             if not self._is_right(mapped, digest, size):
-                warn_once(get_logger(), f"{self.folder}: holds altered blocks; they are {self._verb} again")
+                warn_once(get_logger(), f"{self.folder}: holds altered blocks; they are {self.verb} again")
                 with contextlib.suppress(OSError):
                     os.unlink(self._path(digest))
                 return None
@@ -138,7 +134,7 @@ class BlockFolder:
                 os.unlink(partial)
             self._give_up(error)
             return False
-        self._count(-(-(len(data) + TRAILER.size) // self._unit_bytes))
+        self._count(-(-(len(data) + TRAILER.size) // self.unit_bytes))
         return True
 
     def _is_right(self, mapped: memoryview, digest: str, size: int) -> bool:
@@ -164,14 +160,14 @@ class BlockFolder:
                     fcntl.flock(file, fcntl.LOCK_EX)
                     if self._may_be_full(file):  # no other process has evicted meanwhile
                         num_before = os.fstat(file.fileno()).st_size
-                        num_left = self.evict() // self._unit_bytes
+                        num_left = self.evict() // self.unit_bytes
                         file.truncate(num_left + os.fstat(file.fileno()).st_size - num_before)
         except OSError as error:
             self._give_up(error)
 
     def _may_be_full(self, counted: BinaryIO) -> bool:
         num_units = os.fstat(counted.fileno()).st_size
-        return not num_units or num_units * self._unit_bytes > self.max_bytes
+        return not num_units or num_units * self.unit_bytes > self.max_bytes
 
     def evict(self) -> int:
         """Removes the blocks used least recently where they are too many; the bytes that stay.
@@ -189,8 +185,8 @@ class BlockFolder:
                     os.unlink(entry.path)
         total = sum(size for _, size, _ in found)
         is_full = total > self.max_bytes
-        if is_full and self._when_full:
-            warn_once(get_logger(), f"{self.folder}: is full: {self._when_full}")
+        if is_full and self.when_full:
+            warn_once(get_logger(), f"{self.folder}: is full: {self.when_full}")
         for _, size, path in sorted(found) if is_full else ():
             if total <= self.max_bytes - self.max_bytes // 16:
                 break
@@ -202,8 +198,8 @@ class BlockFolder:
     def _give_up(self, error: OSError) -> None:
         """Keeps no more blocks for a while."""
         self._full_until = time.monotonic() + _FULL_SEC
-        text = f"{self._what} are {self._verb} and not kept: {error.strerror or error}"
-        warn_once(get_logger(), f"{self.folder}: {text}; free its disk, or choose another {self._setting}")
+        text = f"{self.what} are {self.verb} and not kept: {error.strerror or error}"
+        warn_once(get_logger(), f"{self.folder}: {text}; free its disk, or choose another {self.key}")
 
     def _path(self, digest: str) -> str:
         return f"{self.folder}/{digest[:2]}/{digest}"

@@ -7,6 +7,7 @@ network. Occlusion takes some hundred passes forth, and needs a function from cl
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -154,17 +155,14 @@ def _watched(
     layers = dict(backbone.named_sublayers())
     stages = backbone.stage_layers or dict(backbone.named_children())
 
-    def watch(stage: str) -> Callable[..., None]:
-        def keep(layer: nn.Layer, inputs: Any, output: Any) -> None:
-            output = output[0] if isinstance(output, tuple) else output  # MViT's tokens come with their grid
-            if isinstance(output, paddle.Tensor):
-                outputs.setdefault(stage, []).append(output)
-
-        return keep
+    def keep(stage: str, layer: nn.Layer, inputs: Any, output: Any) -> None:
+        output = output[0] if isinstance(output, tuple) else output  # MViT's tokens come with their grid
+        if isinstance(output, paddle.Tensor):
+            outputs.setdefault(stage, []).append(output)
 
     return hooked(
         [
-            layers[name].register_forward_post_hook(watch(stage))
+            layers[name].register_forward_post_hook(partial(keep, stage))
             for stage in stages
             if stage != HEAD
             for name in backbone.last_layers(stage)

@@ -16,11 +16,8 @@ from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
 
 Decay = Annotated[float, Range(0.0, below=1.0)]
 
-_CLIPS = {
-    "clipgradbyglobalnorm": nn.ClipGradByGlobalNorm,
-    "clipgradbynorm": nn.ClipGradByNorm,
-    "clipgradbyvalue": nn.ClipGradByValue,
-}
+_KINDS_OF_CLIPPING = (nn.ClipGradByGlobalNorm, nn.ClipGradByNorm, nn.ClipGradByValue)
+_CLIPS = {kind.__name__.lower(): kind for kind in _KINDS_OF_CLIPPING}
 
 
 class Rule(NamedTuple):

@@ -10,6 +10,7 @@ convolutions stay Paddle's. Results and gradients agree with Paddle's to roundin
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -298,6 +299,7 @@ def _of_heads(x: paddle.Tensor, scale: float = 1.0) -> paddle.Tensor:
     return out.flatten(0, 1)
 
 
+@dataclass(eq=False)
 class _Scores:
     """The scores of attention, a block at a time: some rows of a head, or all rows of some heads.
 
@@ -309,43 +311,36 @@ class _Scores:
         bias: nothing, or a tensor that is added, [heads, L, M].
     """
 
-    def __init__(
-        self,
-        queries: paddle.Tensor,
-        keys: paddle.Tensor,
-        num_heads: int,
-        mask: np.ndarray | None,
-        bias: Sequence[paddle.Tensor],
-    ) -> None:
-        self._queries, self._keys = queries, keys
-        self._num_heads = num_heads
-        self._mask = mask
-        self._bias = as_array(bias[0]) if bias else None
+    queries: paddle.Tensor
+    keys: paddle.Tensor
+    num_heads: int
+    mask: np.ndarray | None
+    bias: Sequence[paddle.Tensor]
 
     def blocks(self) -> Iterator[tuple[slice, slice]]:
         """Heads, which all belong to one of the N, and rows."""
-        length, num_keys = self._queries.shape[1], self._keys.shape[1]
+        length, num_keys = self.queries.shape[1], self.keys.shape[1]
         most = max(1, _BLOCK_OF_SCORES // (length * num_keys))
         step = next(
-            size for size in range(self._num_heads, 0, -1) if self._num_heads % size == 0 and size <= most
+            size for size in range(self.num_heads, 0, -1) if self.num_heads % size == 0 and size <= most
         )
-        for heads in _blocks(self._queries.shape[0], step):
+        for heads in _blocks(self.queries.shape[0], step):
             for rows in _blocks(length, max(1, _BLOCK_OF_SCORES // num_keys)):
                 yield heads, rows
 
     def of(self, heads: slice, rows: slice) -> tuple[paddle.Tensor, np.ndarray]:
         """The scores of a block, [heads, rows, M], and their memory."""
-        scores = paddle.matmul(self._queries[heads, rows], self._keys[heads], transpose_y=True)
+        scores = paddle.matmul(self.queries[heads, rows], self.keys[heads], transpose_y=True)
         array = as_array(scores)
-        if self._bias is not None:
-            array += self._bias[self.numbers(heads), rows]
-        if self._mask is not None:
-            array += self._mask[heads.start // self._num_heads % len(self._mask), rows]
+        for bias in self.bias:
+            array += as_array(bias)[self.numbers(heads), rows]
+        if self.mask is not None:
+            array += self.mask[heads.start // self.num_heads % len(self.mask), rows]
         return scores, array
 
     def numbers(self, heads: slice) -> slice:
         """The heads of a block as numbers within their clip."""
-        begin = heads.start % self._num_heads
+        begin = heads.start % self.num_heads
         return slice(begin, begin + heads.stop - heads.start)
 
     def exponentiate(self, scores: np.ndarray) -> None:
@@ -355,7 +350,7 @@ class _Scores:
         some ten times slower. They become 0.
         """
         np.exp(scores, out=scores)
-        if self._mask is not None:
+        if self.mask is not None:
             scores -= _TINY
             np.maximum(scores, 0, out=scores)
 
