@@ -25,7 +25,7 @@ from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.features import DTYPE, KIND, Dtype, FeatureLoader, Kind, StoredFeatures
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import load_weights
-from paddlevideo_fast.modeling.features import HeadOnly, backbone_digest
+from paddlevideo_fast.modeling.features import HeadOnly, digest_of
 
 logger = get_logger(__name__)
 
@@ -90,7 +90,7 @@ def check_backbone(model: HeadOnly, split: Split) -> None:
     """
     assert isinstance(split.loader, FeatureLoader)
     stored = split.loader.stored
-    if backbone_digest(model) != stored.index.recipe.get(WEIGHTS):
+    if digest_of(model.backbone) != stored.index.recipe.get(WEIGHTS):
         raise FeatureError(
             f"{stored.folder}: another backbone than the one of the loaded weights gave these features: "
             "leave -w out, or compute the features of these weights"

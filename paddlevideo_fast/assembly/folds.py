@@ -26,7 +26,7 @@ from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.loader import classes_of_config
 from paddlevideo_fast.loader.tables import Row, json_line, list_rows
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.metrics import interval
+from paddlevideo_fast.metrics.accuracy import interval
 from paddlevideo_fast.modeling import classes_of
 from paddlevideo_fast.report import save_json
 

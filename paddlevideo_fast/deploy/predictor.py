@@ -33,7 +33,7 @@ from paddlevideo_fast.loader.untrimmed import Window
 from paddlevideo_fast.loader.untrimmed import Windowing as Windowing
 from paddlevideo_fast.loader.views import OpenDecoder, read_views
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.metrics import DECISION
+from paddlevideo_fast.metrics.predictions import DECISION
 from paddlevideo_fast.modeling import Preprocess
 
 Entry = dict[str, Any]

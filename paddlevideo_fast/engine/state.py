@@ -10,7 +10,7 @@ import paddle
 
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.errors import NonFiniteLossError, shown
-from paddlevideo_fast.metrics import count_hits
+from paddlevideo_fast.metrics.accuracy import count_hits
 
 CountHits = Callable[[paddle.Tensor, paddle.Tensor], dict[str, tuple[int, int]]]
 

@@ -29,7 +29,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.files import atomic_write, atomic_write_text, sweep
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.metrics import Predictions, precision_recall
+from paddlevideo_fast.metrics.predictions import Predictions, precision_recall
 from paddlevideo_fast.registry import TRACKERS
 
 _KINDS = ("train", "train_epoch", "valid")

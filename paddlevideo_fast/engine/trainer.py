@@ -24,7 +24,7 @@ from paddlevideo_fast.engine.step_sync import StepSync
 from paddlevideo_fast.errors import BadSampleShareError, UnsavedError
 from paddlevideo_fast.loader import Batch, DecodeFailure
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.metrics import count_hits
+from paddlevideo_fast.metrics.accuracy import count_hits
 from paddlevideo_fast.modeling.layers.batch_norm import without_clips
 from paddlevideo_fast.schedule.phases import Phase
 

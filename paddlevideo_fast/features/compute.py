@@ -156,10 +156,11 @@ class Network:
             begin = first_row + (requests[0].index * views + requests[0].view) * dataset.num_crops
             stop = begin + len(requests) * dataset.num_crops
             causes = {incident.path: incident.cause for incident in batch.incidents}
-            failed = {
-                row: _failure(dataset.records, (row - first_row) // (views * dataset.num_crops), causes)
-                for row in sorted(set(range(begin, stop)) - set(rows.tolist()))
-            }
+            failed = {}
+            for row in sorted(set(range(begin, stop)) - set(rows.tolist())):
+                record = dataset.records[(row - first_row) // (views * dataset.num_crops)]
+                path = shown_url(record.path)
+                failed[row] = path, causes.get(path, "it does not decode")
             labels = np.asarray(batch.labels)
             yield Rows(stop, rows, values, labels, failed, list(batch.incidents))
 
@@ -186,11 +187,6 @@ class Network:
     def close(self) -> None:
         """Ends the workers of the loader."""
         self._loader.close()
-
-
-def _failure(records: Any, index: int, causes: dict[str, str]) -> tuple[str, str]:
-    path = shown_url(records[index].path)
-    return path, causes.get(path, "it does not decode")
 
 
 class ComputedFeatures(NamedTuple):
@@ -408,7 +404,7 @@ def _fill(writer: FeatureWriter, network: Network, work: Work, show_progress: bo
         bar.close()
         network.close()
         writer.close()
-    for file in _share_files(writer):
+    for file in [*writer.folder.glob(f"{_share_prefix(writer)}*")]:
         file.unlink()
 
 
@@ -548,10 +544,6 @@ def _of_shares(writer: FeatureWriter, network: Network) -> Iterator[Rows]:
 def _share_file(writer: FeatureWriter, block: Block) -> Path:
     """Where a share stores a block; the name tells what it is computed from."""
     return writer.folder / f"{_share_prefix(writer)}{block.copy}-{block.first:08d}.npz"
-
-
-def _share_files(writer: FeatureWriter) -> list[Path]:
-    return sorted(writer.folder.glob(f"{_share_prefix(writer)}*"))
 
 
 def _share_prefix(writer: FeatureWriter) -> str:

@@ -79,11 +79,6 @@ class HeadOnly(Recognizer):
         return self.head.classify(features)
 
 
-def backbone_digest(model: nn.Layer) -> str:
-    """SHA-256 of the names, shapes and values of a recognizer's backbone, statistics included."""
-    return digest_of(model.backbone)
-
-
 def digest_of(layer: nn.Layer) -> str:
     """SHA-256 of the names, shapes and values of a layer's parameters and statistics."""
     digest = hashlib.sha256()

@@ -11,7 +11,7 @@ import numpy as np
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger, printable
-from paddlevideo_fast.metrics import Predictions, precision_recall
+from paddlevideo_fast.metrics.predictions import Predictions, precision_recall
 from paddlevideo_fast.report.output import atomic_write
 
 Record = Mapping[str, Any]

@@ -19,7 +19,9 @@ from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.metrics import Predictions, VideoMetric, certainty, confusion_matrix
+from paddlevideo_fast.metrics import VideoMetric
+from paddlevideo_fast.metrics.accuracy import certainty
+from paddlevideo_fast.metrics.predictions import Predictions, confusion_matrix
 from paddlevideo_fast.modeling.contexts import evaluating
 from paddlevideo_fast.modeling.explain import Explain, by_grad_cam
 from paddlevideo_fast.report.drawings import confusion_picture, curve_figures, threshold_figures

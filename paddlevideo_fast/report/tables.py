@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddlevideo_fast.loader import read_class_names
-from paddlevideo_fast.metrics import (
+from paddlevideo_fast.metrics.accuracy import telling
+from paddlevideo_fast.metrics.average_precision import label_results
+from paddlevideo_fast.metrics.predictions import (
     Predictions,
     class_results,
     confusion_matrix,
     hardest,
-    label_results,
     precision_recall,
-    telling,
 )
 from paddlevideo_fast.report.output import atomic_write
 

@@ -10,14 +10,10 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.metrics import (
-    MeanAveragePrecision,
-    Predictions,
-    average_precision,
-    count_hits,
-    hardest,
-    label_results,
-)
+from paddlevideo_fast.metrics import MeanAveragePrecision
+from paddlevideo_fast.metrics.accuracy import count_hits
+from paddlevideo_fast.metrics.average_precision import average_precision, label_results
+from paddlevideo_fast.metrics.predictions import Predictions, hardest
 
 _FIGURES = Path(__file__).parents[1] / "reference" / "average_precision.json"
 CASES = json.loads(_FIGURES.read_text(encoding="utf-8"))["cases"]

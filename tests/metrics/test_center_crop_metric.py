@@ -7,7 +7,8 @@ import paddle
 import pytest
 
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
-from paddlevideo_fast.metrics import CenterCropMetric, certainty, interval
+from paddlevideo_fast.metrics import CenterCropMetric
+from paddlevideo_fast.metrics.accuracy import certainty, interval
 
 
 def by_sorting(logits, labels, k):

@@ -8,9 +8,8 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.metrics import (
-    CenterCropMetric,
-    MultiCropMetric,
+from paddlevideo_fast.metrics import CenterCropMetric, MultiCropMetric
+from paddlevideo_fast.metrics.predictions import (
     Predictions,
     class_results,
     confusion_matrix,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.errors import AnnotationError, ExplanationError, PaddleVideoFastError
-from paddlevideo_fast.metrics import Predictions, confusion_matrix
+from paddlevideo_fast.metrics.predictions import Predictions, confusion_matrix
 from paddlevideo_fast.report.drawings import confusion_picture, curve_figures
 from paddlevideo_fast.report.output import make_folders, save_json
 from paddlevideo_fast.report.page import Example, Page, contact_sheet, heat_sheet, render

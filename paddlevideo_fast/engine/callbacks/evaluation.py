@@ -16,7 +16,8 @@ from paddlevideo_fast.engine.protocols import VideoModel
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.metrics import VideoMetric, certainty
+from paddlevideo_fast.metrics import VideoMetric
+from paddlevideo_fast.metrics.accuracy import certainty
 from paddlevideo_fast.modeling.layers.batch_norm import restart_splits
 from paddlevideo_fast.modeling.lora import stored_state
 from paddlevideo_fast.registry import did_you_mean

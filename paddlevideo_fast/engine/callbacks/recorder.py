@@ -113,7 +113,7 @@ class ProgressBar(Callback):
     only_shows = True
 
     def __init__(self) -> None:
-        self._bar: Any | None = None
+        self._bar: Any = None
         self._stack = contextlib.ExitStack()
 
     def fit_begin(self, trainer: Trainer) -> None:
@@ -130,20 +130,15 @@ class ProgressBar(Callback):
         )
 
     def step_end(self, trainer: Trainer) -> None:
-        if self._bar is not None:
-            self._bar.update()
+        self._bar.update()
 
     def epoch_end(self, trainer: Trainer) -> None:
-        self._close_bar()
+        self._bar.close()
 
     def close(self) -> None:
-        self._close_bar()
-        self._stack.close()
-
-    def _close_bar(self) -> None:
         if self._bar is not None:
             self._bar.close()
-            self._bar = None
+        self._stack.close()
 
 
 class Complexity(Callback):

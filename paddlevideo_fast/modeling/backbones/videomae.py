@@ -40,18 +40,16 @@ class TubeletEmbedding(nn.Layer):
         Raises:
             ConfigError: they do not divide the clip.
         """
-        counts = []
         parts = (self.tubelet_size, self.patch_size, self.patch_size)
-        for size, part, what in zip(
-            clips.shape[2:], parts, ("frames", "pixels in height", "pixels in width")
-        ):
+        whats = ("frames", "pixels in height", "pixels in width")
+        for size, part, what in zip(clips.shape[2:], parts, whats):
             if size > 0 and size % part:
                 key = "tubelet_size" if what == "frames" else "patch_size"
                 raise ConfigError(
                     f"MODEL.backbone.{key}={part}: does not divide the {size} {what} of the clips"
                 )
-            counts.append(size // part if size > 0 else -1)
-        return counts[0], counts[1], counts[2]
+        times, rows, columns = (size // part for size, part in zip(clips.shape[2:], parts))
+        return times, rows, columns
 
     def maps(self, tokens: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor:
         """Tokens [N, L, C] of clips [N, 3, T, H, W] as maps [N, T', H', W', C]."""
