@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,18 +150,21 @@ def _averager(spec: RunSpec, pipelines: Pipelines, stack: contextlib.ExitStack) 
     return Averager(model, evaluate, selection, statistics)
 
 
+@dataclass(frozen=True, eq=False)
 class Mean:
     """The mean of weights, summed in float64 in the order in which they are added.
 
     Attributes:
         paths: of the weights in the sum.
+        first: the weights of the first of them.
+        sums: by the name of a tensor.
+        differing: names of the tensors that are not equal in all files.
     """
 
-    def __init__(self) -> None:
-        self.paths: list[Path] = []
-        self._first: Weights = {}
-        self._sums: dict[str, np.ndarray] = {}
-        self._differs: dict[str, bool] = {}
+    paths: Sequence[Path] = ()
+    first: Weights = field(default_factory=dict)
+    sums: Weights = field(default_factory=dict)
+    differing: frozenset[str] = frozenset()
 
     def plus(self, path: Path, weights: Weights) -> Mean:
         """A mean of one file more; this one stays as it is.
@@ -169,27 +172,20 @@ class Mean:
         Raises:
             WeightError: they are of another network than the weights before them.
         """
-        other = Mean()
-        other.paths, other._first = [*self.paths, path], self._first or weights
         if self.paths:
-            _require_same_network(self.paths[0], self._first, path, weights)
-        for name, value in weights.items():
-            other._sums[name] = self._sums.get(name, 0.0) + value.astype(np.float64)
-            equal = np.array_equal(value, other._first[name])
-            other._differs[name] = self._differs.get(name, False) or not equal
-        return other
+            _require_same_network(self.paths[0], self.first, path, weights)
+        first = self.first or weights
+        sums = {name: self.sums.get(name, 0.0) + value.astype(np.float64) for name, value in weights.items()}
+        changed = {name for name, value in weights.items() if not np.array_equal(value, first[name])}
+        return Mean([*self.paths, path], first, sums, self.differing | changed)
 
     def weights(self) -> dict[str, np.ndarray]:
         """The mean, in the types of the files; what is equal in all files stays as it is, to the last bit."""
         count = len(self.paths)
         return {
-            name: (self._sums[name] / count).astype(value.dtype) if self._differs[name] else value
-            for name, value in self._first.items()
+            name: (self.sums[name] / count).astype(value.dtype) if name in self.differing else value
+            for name, value in self.first.items()
         }
-
-    def differs(self, name: str) -> bool:
-        """Whether the files have different values of a tensor."""
-        return self._differs[name]
 
 
 @dataclass(eq=False)
@@ -273,15 +269,12 @@ class Averager:
         layers = {
             name: layer for name, layer in self.model.named_sublayers() if isinstance(layer, BATCH_NORMS)
         }
-        frozen = [layer for name, layer in layers.items() if not mean.differs(f"{name}._mean")]
-        before = [layer._use_global_stats for layer in frozen]
-        for layer in frozen:
-            layer._use_global_stats = True
-        try:
+        frozen = [layer for name, layer in layers.items() if f"{name}._mean" not in mean.differing]
+        with contextlib.ExitStack() as before:
+            for layer in frozen:
+                before.callback(setattr, layer, "_use_global_stats", layer._use_global_stats)
+                layer._use_global_stats = True
             yield len(layers) - len(frozen)
-        finally:
-            for layer, value in zip(frozen, before):
-                layer._use_global_stats = value
 
     def _deciding(self, metrics: Metrics) -> tuple[str, float]:
         """Name and value of the number that decides; NaN where the loss is not finite."""

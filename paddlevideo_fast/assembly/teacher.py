@@ -105,30 +105,21 @@ def _of_clips(spec: RunSpec, teacher: TeacherPlan | None, pipelines: Pipelines) 
     """Clips that cannot be made out of those of PIPELINE.train, which have to be the largest."""
     settings, pipeline, size = spec.distillation, pipelines["train"], pipelines.crop_size("train")
     assert settings is not None
-    wanted = [
-        (
-            "DISTILLATION.student_num_frames",
-            settings.student_num_frames,
-            pipeline.sample.num_frames,
-            "frames",
-        ),
-        ("DISTILLATION.student_crop_size", settings.student_crop_size, size, "pixels"),
-    ]
-    for key, own, there, unit in wanted:
+    sizes = (
+        ("num_frames", "frames", pipeline.sample.num_frames, settings.student_num_frames),
+        ("crop_size", "pixels", size, settings.student_crop_size),
+    )
+    for name, unit, there, own in sizes:
         if own is not None and own > there:
-            yield f"{key}={own}", f"clips of PIPELINE.train have {there} {unit}; make them larger there"
-    if teacher is not None:
-        for own, there, unit, key in (
-            (teacher.num_frames, pipeline.sample.num_frames, "frames", "student_num_frames"),
-            (teacher.crop_size, size, "pixels", "student_crop_size"),
-        ):
-            if own > there:
-                text = (
-                    f"the teacher takes clips of {own} {unit}, and PIPELINE.train makes {there}: make {own}"
-                )
-                more = f"and give the student its {there} by DISTILLATION.{key}"
-                yield f"{_TEACHER}={settings.teacher}", f"{text} there, {more}"
-    shaped = teacher is not None or any(own is not None for _, own, _, _ in wanted)
+            text = f"clips of PIPELINE.train have {there} {unit}; make them larger there"
+            yield f"DISTILLATION.student_{name}={own}", text
+    for name, unit, there, _ in sizes if teacher else ():
+        taken = getattr(teacher, name)
+        if taken > there:
+            text = f"the teacher takes clips of {taken} {unit}, and PIPELINE.train makes {there}"
+            more = f"make {taken} there, and give the student its {there} by DISTILLATION.student_{name}"
+            yield f"{_TEACHER}={settings.teacher}", f"{text}: {more}"
+    shaped = teacher is not None or any(own is not None for *_, own in sizes)
     if shaped and spec.run.multigrid:
         text = (
             "changes the shape of the clips from step to step, and teacher and student have one; leave it out"

@@ -10,7 +10,7 @@ from pathlib import Path
 from paddlevideo_fast.cli.command import add_config_arguments, load_for_run, quiet_import
 from paddlevideo_fast.cli.commands import Command, GroupParser
 from paddlevideo_fast.command_line import PROGRAM, CommandParser
-from paddlevideo_fast.config.builtin import CONFIG_FILE, find_config
+from paddlevideo_fast.config.builtin import find_config
 from paddlevideo_fast.config.load import check_config, import_plugins, load_config
 from paddlevideo_fast.config.yaml_source import dump, parse
 from paddlevideo_fast.errors import OutputError
@@ -71,11 +71,9 @@ def copy(args: argparse.Namespace) -> None:
     """Copies; 2: wrong input, or the file is there already."""
     source = find_config(args.config)
     config = load_config(source, check=False)
-    path = Path(source)
-    name = f"{path.resolve().parent.name if path.name == CONFIG_FILE else path.stem}.yaml"
     target = Path(args.target)
     if not args.target or target.is_dir() or args.target.endswith(os.sep):
-        target = target / name
+        target = target / f"{config.name}.yaml"
     text = read_text(source, os.path.getsize(source))
     if set(_NOT_COPIED) & set(parse(text, source).data):
         with quiet_import():  # the check imports Paddle

@@ -89,11 +89,10 @@ def run(args: argparse.Namespace) -> int:
 
     if args.find == "lr":
         show_result(doctor.find_rate(cfg, args.steps or 100, progress), args, doctor.rate_report, "")
-        return 0
-    if args.find == "batch":
+    elif args.find == "batch":
         show_result(doctor.find_batch_size(cfg, progress), args, doctor.batch_report, "")
-        return 0
-    result = doctor.examine(cfg, args.steps or 20, progress)
-    show_result(result, args, doctor.report, "doctor", doctor.draw)
-    progress(f"written to {args.output}")
+    else:
+        result = doctor.examine(cfg, args.steps or 20, progress)
+        show_result(result, args, doctor.report, "doctor", doctor.draw)
+        progress(f"written to {args.output}")
     return 0

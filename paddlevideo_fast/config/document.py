@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -50,7 +51,7 @@ class Config(dict):
     def name(self) -> str:
         """The name of the file without its ending; of its folder where the file is called config.yaml."""
         path = Path(self.path or "")
-        return path.absolute().parent.name if path.name == CONFIG_FILE else path.stem
+        return Path(os.path.abspath(path)).parent.name if path.name == CONFIG_FILE else path.stem
 
     def where(self, key: str | KeyPath) -> str:
         """Where the value at a dotted key or key path, or the nearest section around it, was written."""
@@ -94,12 +95,16 @@ class Config(dict):
             return problem
         return self.problem(problem.partition(": ")[0], problem.partition(": ")[2])
 
-    def holds(self, key: str) -> bool:
-        """Whether there is something at a dotted key; null and an empty section are nothing."""
+    def at(self, key: str) -> Any:
+        """The value at a dotted key; None where there is none."""
         value: Any = self
         for part in key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
-        return value is not None and value != {}
+        return value
+
+    def holds(self, key: str) -> bool:
+        """Whether there is something at a dotted key; null and an empty section are nothing."""
+        return self.at(key) not in (None, {})
 
     def missing(self, who: str, *keys: str) -> list[str]:
         """A problem for each of the sections `keys` that `who` needs and that is not there."""

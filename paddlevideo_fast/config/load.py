@@ -29,7 +29,7 @@ from paddlevideo_fast.io.files import read_text, whence
 from paddlevideo_fast.io.urls import is_url, secret_in
 from paddlevideo_fast.log import get_logger, is_unicode, warn_once
 from paddlevideo_fast.plugins import Import, import_all, installed_imports, located
-from paddlevideo_fast.registry import DATASETS, RECOGNIZERS, Registry, did_you_mean
+from paddlevideo_fast.registry import DATASETS, RECOGNIZERS, did_you_mean
 
 _LOGGER = get_logger(__name__)
 
@@ -125,17 +125,13 @@ _OTHER_TASKS = {
 
 def _refuse_other_tasks(config: Config) -> None:
     """Refuses a config of another task in one sentence: each of its sections would be a problem."""
-    framework, data = config.get("MODEL"), config.get("DATASET")
-    named: list[tuple[tuple[str, ...], Any, Registry]] = [(("MODEL", "framework"), framework, RECOGNIZERS)]
-    for split in ("train", "valid", "test"):
-        section = data.get(split) if isinstance(data, Mapping) else None
-        named.append((("DATASET", split, "format"), section, DATASETS))
-    for path, section, registry in named:
-        name = section.get(path[-1]) if isinstance(section, Mapping) else None
+    keys = dict.fromkeys((f"DATASET.{split}.format" for split in ("train", "valid", "test")), DATASETS)
+    for key, registry in {"MODEL.framework": RECOGNIZERS, **keys}.items():
+        name = config.at(key)
         for pattern, task in _OTHER_TASKS.items():
             if isinstance(name, str) and name not in registry and re.search(pattern, name):
                 text = f"{name}: {task} are out of scope, this toolkit classifies videos by their frames"
-                raise ConfigError([config.problem(path, text)])
+                raise config.error(key, text)
 
 
 def _hint_at_init(folder: str) -> str:

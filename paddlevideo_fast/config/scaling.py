@@ -45,10 +45,8 @@ def scaled(
     """
     put: dict[str, Any] = {}
     notes: list[str] = []
-    optimizer: Any = config.get("OPTIMIZER")
-    optimizer = optimizer if isinstance(optimizer, Mapping) else {}
     if epochs is not None:
-        before, rate = config.get("epochs"), optimizer.get("learning_rate")
+        before, rate = config.get("epochs"), config.at("OPTIMIZER.learning_rate")
         put["epochs"] = epochs
         changed: dict[str, Any] = {}
         if isinstance(rate, Mapping) and isinstance(before, int) and before > 0:
@@ -64,7 +62,7 @@ def scaled(
             put["DALI_LOADER.batch_size"] = batch_size
         notes.append(f"--batch_size {batch_size}, and {before} in the config")
         if config.get("GRADIENT_ACCUMULATION") is None and isinstance(before, int):
-            base = optimizer.get("base_batch_size")
+            base = config.at("OPTIMIZER.base_batch_size")
             if base is None:
                 base = before * num_processes * config.get("accumulate_steps", 1)
                 put["OPTIMIZER.base_batch_size"] = base

@@ -180,7 +180,7 @@ def export_model(
     require_unicode(folder)
     recipe = recipe_of(cfg, options.split, options.input_dtype)
     names = _class_names(cfg, os.fspath(weights), recipe.settings.num_classes, options.class_names)
-    recipe = recipe._replace(settings=replace(recipe.settings, class_names=names))
+    recipe = recipe.with_settings(class_names=names)
     videos = None if options.int8 is None else _calibrating_videos(cfg, options.split, options.int8)
     name = name or (NAME if options.paddlex else recipe.settings.model_name)
     if name != Path(name).name or name == "..":
@@ -195,8 +195,7 @@ def export_model(
     made = clip_shape(recipe)
     shape = list(options.input_shape or made)
     _check_shape(shape, recipe.settings.layout)
-    shape_3d = (shape[0], shape[1], shape[2])
-    recipe = recipe._replace(settings=replace(recipe.settings, input_shape=shape_3d))
+    recipe = recipe.with_settings(input_shape=tuple(shape))
     given = as_path(folder)
     with (
         staged(folder) as folder,
@@ -205,11 +204,8 @@ def export_model(
     ):
         model = _trained(cfg, weights, options)
         backbone, _ = backbone_of(model)
-        known: dict[str, Any] = {
-            "cpu_runtime": backbone.cpu_runtime,
-            "made_from": checksum_of_source(cfg, weights),
-        }
-        recipe = recipe._replace(settings=replace(recipe.settings, **known))
+        made_from = checksum_of_source(cfg, weights)
+        recipe = recipe.with_settings(cpu_runtime=backbone.cpu_runtime, made_from=made_from)
         _check_free_axes(backbone, shape)
         recipe = _with_own_frames(backbone, recipe, made)
         try:
@@ -452,7 +448,7 @@ def _with_own_frames(backbone: Backbone, recipe: Recipe, made: Sequence[int]) ->
             f"frames of a clip, and other numbers give other scores; give {made[0]}"
         )
     logger.info("T is %d: the network mixes the frames of a clip, and others give other scores", made[0])
-    return recipe._replace(settings=replace(settings, input_shape=(made[0], height, width)))
+    return recipe.with_settings(input_shape=(made[0], height, width))
 
 
 @contextlib.contextmanager

@@ -60,9 +60,8 @@ def save_paddlex_form(
             "PIPELINE.valid.resample to bilinear",
         )
     sample: Any = pipeline.sample
-    scale: Any
-    crop: Any
-    scale, crop = pipeline.geometric
+    geometric: Any = pipeline.geometric
+    scale, crop = geometric
     mean, std = pipeline.normalization
     read = {"num_seg": sample.num_seg, "seg_len": sample.seg_len, "sample_type": "uniform"}
     content: dict[str, Any] = {
@@ -138,7 +137,7 @@ def from_paddlex_form(source: Config) -> Config:
         ConfigError: it lacks a part, or has an operation that PaddleX does not have.
     """
     ops = dict(_operations(source))
-    labels = _at(source, "PostProcess", "Topk", "label_list")
+    labels = source.at(_LABELS)
     if not isinstance(labels, list) or not labels:
         raise source.error(_LABELS, "the names of the classes are missing")
     sample = {"num_seg": 8, "seg_len": 1, **ops.get("ReadVideo", {})}
@@ -153,7 +152,7 @@ def from_paddlex_form(source: Config) -> Config:
         {"Normalization": pixels},
     ]
     content = {
-        "model_name": _at(source, "Global", "model_name") or NAME,
+        "model_name": source.at("Global.model_name") or NAME,
         "num_classes": len(labels),
         "layout": "NTCHW",
         "input_dtype": "float32",
@@ -170,7 +169,7 @@ def from_paddlex_form(source: Config) -> Config:
 
 def _operations(source: Config) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Names and arguments of the operations before the network."""
-    items = _at(source, "PreProcess", "transform_ops")
+    items = source.at(_OPS)
     if not isinstance(items, list):
         raise source.error(_OPS, "a list of operations such as ReadVideo and Scale is missing")
     known = ("ReadVideo", "Scale", "CenterCrop", "Image2Array", "NormalizeVideo")
@@ -181,10 +180,3 @@ def _operations(source: Config) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if name not in known or not isinstance(arguments or {}, dict):
             raise source.error(_OPS, f"{name!r}: expected one of {', '.join(known)}, with its arguments")
         yield name, arguments or {}
-
-
-def _at(source: Config, *keys: str) -> Any:
-    value: Any = source
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value

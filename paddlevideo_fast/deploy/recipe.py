@@ -100,6 +100,10 @@ class Recipe(NamedTuple):
         settings = self.settings
         return Views(self.section, settings.num_ensemble_views, settings.num_spatial_crops)
 
+    def with_settings(self, **changes: Any) -> "Recipe":
+        """The same recipe with other values of some plain keys."""
+        return self._replace(settings=replace(self.settings, **changes))
+
     def save(self, path: str | Path) -> None:
         """Writes the settings file, which `read_recipe` reads."""
         content = {**asdict(self.settings), "PIPELINE": dict(self.section)}
@@ -172,7 +176,7 @@ def recipe_in_place(path: str | Path, cfg: Config, skip_names: bool = False) -> 
         elif classes:
             logger.info("classes not compared: no names in %s", path)
         known["class_names"] = settings.class_names or known["class_names"]
-    return recipe._replace(settings=replace(recipe.settings, **known))
+    return recipe.with_settings(**known)
 
 
 def recipe_of(

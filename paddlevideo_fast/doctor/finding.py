@@ -131,7 +131,7 @@ def find_rate(cfg: Config, steps: int = 100, progress: Callable[[str], None] = p
     parts = training_setup(plan, load_pretrained=not plan.spec.run.weights)
     if plan.spec.run.weights:
         load_weights(parts.model, plan.spec.run.weights, strict=True)
-    base = _highest(parts.curve, plan.spec.run.epochs)
+    base = max(parts.curve.at(part / 100) for part in range(100 * plan.spec.run.epochs + 1))
     if not 0 < base < _HIGHEST / _LOWEST:
         raise cfg.error(
             "OPTIMIZER.learning_rate", f"its highest value is {base:g}, and the test starts below it"
@@ -154,10 +154,6 @@ def find_rate(cfg: Config, steps: int = 100, progress: Callable[[str], None] = p
         "rate": rate,
         "overrides": [] if rate is None else _overrides(plan.curve, rate / base, rate, cfg),
     }
-
-
-def _highest(curve: LearningRate, epochs: int) -> float:
-    return max(curve.at(part / 100) for part in range(100 * epochs + 1))
 
 
 def _proposal(rates: list[float], losses: list[float]) -> float | None:

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -269,28 +269,25 @@ class ShapeCosts:
     def __init__(self, plan: RunPlan, num_steps: int) -> None:
         self._num_steps = num_steps
         self._plan = plan
-        self._clips: dict[tuple[int, int], ClipCost] = {}
+        self.of_clip = cache(self._of_clip)
         self._steps: dict[tuple[int, int, int, int], float] = {}
 
     @cached_property
     def _parts(self) -> TrainingSetup:
         return _setup_without_data(self._plan)
 
-    def of_clip(self, num_frames: int, crop_size: int) -> ClipCost:
+    def _of_clip(self, num_frames: int, crop_size: int) -> ClipCost:
         """The cost of a clip, from a forward pass of one."""
-        key = num_frames, crop_size
-        if key not in self._clips:
-            model = self._parts.model
-            clip = np.zeros((1, num_frames, crop_size, crop_size, 3), np.uint8)
-            model.eval()
-            began = time.perf_counter()
-            with MacCounter(model) as counter, output_shapes(model) as outputs, paddle.no_grad():
-                model(self._parts.split.preprocess(clip)).numpy()  # waits for the device
-            forward_sec = time.perf_counter() - began
-            activation_bytes = sum(math.prod(shape) for _, shape in outputs) * _FLOAT_BYTES
-            maps = [_map_side(*each) for each in outputs if _sees_neighbours(each[0])]
-            self._clips[key] = ClipCost(counter.macs, activation_bytes, forward_sec, min(maps, default=0))
-        return self._clips[key]
+        model = self._parts.model
+        clip = np.zeros((1, num_frames, crop_size, crop_size, 3), np.uint8)
+        model.eval()
+        began = time.perf_counter()
+        with MacCounter(model) as counter, output_shapes(model) as outputs, paddle.no_grad():
+            model(self._parts.split.preprocess(clip)).numpy()  # waits for the device
+        forward_sec = time.perf_counter() - began
+        activation_bytes = sum(math.prod(shape) for _, shape in outputs) * _FLOAT_BYTES
+        maps = [_map_side(*each) for each in outputs if _sees_neighbours(each[0])]
+        return ClipCost(counter.macs, activation_bytes, forward_sec, min(maps, default=0))
 
     def timing_sec(self, batch_size: int, num_frames: int, crop_size: int) -> float:
         """How long `step_sec` will take, roughly: a step counts as three forward passes."""
@@ -302,11 +299,9 @@ class ShapeCosts:
         if key not in self._steps:
             model = self._parts.model
             set_num_splits(model, bn_splits)
-            shape = (num_frames, crop_size, crop_size, 3)
-            loader = SyntheticLoader(batch_size, shape, model)
-            self._steps[key] = time_steps(
-                self._parts, loader, self._num_steps, num_warmup=1, budget_sec=_NO_BUDGET
-            ).median_sec
+            loader = SyntheticLoader(batch_size, (num_frames, crop_size, crop_size, 3), model)
+            times = time_steps(self._parts, loader, self._num_steps, num_warmup=1, budget_sec=_NO_BUDGET)
+            self._steps[key] = times.median_sec
         return self._steps[key]
 
 

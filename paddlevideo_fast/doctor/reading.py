@@ -4,7 +4,7 @@ import contextlib
 import copy
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -80,7 +80,9 @@ def time_reading(
     failures: list[tuple[str, str]] = []
     shape: tuple[int, ...] = ()
     num_clips, began = 0, time.perf_counter()
-    with _one_thread(), Stopwatch() as watch:
+    with Stopwatch() as watch:
+        watch.callback(cv2.setNumThreads, cv2.getNumThreads())
+        cv2.setNumThreads(0)  # as it is in a worker
         _wrap(watch, dataset)
         failures += make_batch(dataset, videos[0]).failures
         watch.seconds.clear()
@@ -165,17 +167,6 @@ def _wrap(watch: Stopwatch, dataset: ClipDataset) -> None:
     watch.wrap(Resample, "draw", "resample")
     for step in dataset.pipeline.pixelwise:
         watch.wrap(step, "apply", f"augment {type(step).__name__}")
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """OpenCV on one thread, as it is in a worker."""
-    threads = cv2.getNumThreads()
-    cv2.setNumThreads(0)
-    try:
-        yield
-    finally:
-        cv2.setNumThreads(threads)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ print(rate["step_sec"])
 """
 
 
-class Stopwatch:
+class Stopwatch(contextlib.ExitStack):
     """Adds up the time of methods by stage; a stage inside another one counts for itself alone.
 
     It wraps methods of living objects from outside, so the hot path has no code for it. Use it as a context
@@ -51,16 +51,10 @@ class Stopwatch:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.seconds: dict[str, float] = defaultdict(float)
         self._inside: list[float] = []
         self._on_gpu = paddle.get_device() != "cpu"
-        self._undo = contextlib.ExitStack()
-
-    def __enter__(self) -> Stopwatch:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._undo.close()
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -108,9 +102,9 @@ class Stopwatch:
     def replace(self, owner: Any, method: str, function: Callable[..., Any]) -> None:
         """Puts `function` in the place of a method until the stopwatch ends."""
         if method in vars(owner):
-            self._undo.callback(setattr, owner, method, vars(owner)[method])
+            self.callback(setattr, owner, method, vars(owner)[method])
         else:
-            self._undo.callback(delattr, owner, method)
+            self.callback(delattr, owner, method)
         setattr(owner, method, function)
 
     def _wait(self) -> None:

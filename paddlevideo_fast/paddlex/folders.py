@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import paddlevideo_fast
+from paddlevideo_fast.doctor.timing import child_environment
 from paddlevideo_fast.engine.output import move_aside
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.io.files import atomic_write_text
@@ -197,7 +197,5 @@ def _run_export(config: Path, weights: Path, folder: Path, order: Order) -> None
     settings = {"pretrained_model": str(weights), "device": "cpu", "pdx_model_name": order.model_name}
     words = [f"--override=Global.{key}={json.dumps(value)}" for key, value in settings.items() if value]
     command = [sys.executable, "-m", __package__, "-c", str(config), "-o", str(folder), *words]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PADDLE_TRAINER")}
-    root = str(Path(paddlevideo_fast.__file__).parent.parent)
-    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    subprocess.run(command, env={**kept, "PYTHONPATH": path}, check=True, capture_output=True, text=True)
+    alone = child_environment(dict.fromkeys(key for key in os.environ if key.startswith("PADDLE_TRAINER")))
+    subprocess.run(command, env=alone, check=True, capture_output=True, text=True)

@@ -104,8 +104,7 @@ def load_paddlex_config(path: str | Path, overrides: Sequence[str], task: Task) 
         _set(config, "resume", own, ("Global", "checkpoints"))
     elif weights is not None and task != "export" and not config.get("weights"):  # -w goes before
         _set_weights(config, weights, task)
-    post = infer.get("PostProcess")
-    post = post if isinstance(post, Mapping) else {}
+    post = _taken(infer, "PostProcess")
     topk = post.get("topk")
     order = Order(
         output=output,
@@ -136,7 +135,7 @@ def _translate(config: Config, settings: Mapping[str, Any]) -> None:
     _read_as_paddlex_does(config)
 
 
-def _taken(config: Config, name: str) -> dict[str, Any]:
+def _taken(config: dict[str, Any], name: str) -> dict[str, Any]:
     section = config.pop(name, None)
     return dict(section) if isinstance(section, Mapping) else {}
 

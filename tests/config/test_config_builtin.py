@@ -60,6 +60,13 @@ def test_a_folder_stands_for_its_config(tmp_path):
     assert load_config("mine.yaml", check=False) == {"epochs": 2, "seed": 3}
 
 
+def test_a_config_in_the_folder_above_is_named_as_the_folder(tmp_path, monkeypatch):
+    (tmp_path / "my_set/below").mkdir(parents=True)
+    (tmp_path / "my_set/config.yaml").write_text("epochs: 1\n")
+    monkeypatch.chdir(tmp_path / "my_set/below")
+    assert load_config("..", check=False).name == "my_set"
+
+
 def test_a_key_of_a_section_at_the_top_says_the_section():
     for key, places in {
         "batch_size": "DATASET.batch_size",
