@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     cfg = load_for_run(args, overrides, logs=True)
     from paddlevideo_fast.features.compute import compute_features
 
-    work, kind = Work.of(args), "logits" if args.logits else "features"
+    work = Work.of(args)
     found = compute_features(
         cfg,
         args.output,
@@ -72,9 +72,10 @@ def run(args: argparse.Namespace) -> int:
         show_progress=sys.stdout.isatty(),
         work=work,
         dtype=args.dtype,
-        kind=kind,
+        kind="logits" if args.logits else "features",
     )
     for part in found:
         shape, failed = list(part.shape), f", {part.num_failed} failed" if part.num_failed else ""
-        print(f"{part.folder}: {part.num_rows} {kind} of {shape}{failed}")
+        what = "logits" if args.logits else "features"
+        print(f"{part.folder}: {part.num_rows} {what} of {shape}{failed}")
     return EXIT_FAILURES if any(part.num_failed for part in found) else 0

@@ -304,33 +304,27 @@ def _trial(cfg: Config, batch_size: int, limit_bytes: int | None) -> dict[str, A
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.yaml"
         Config(changed).save(path)
-        with open(Path(folder) / "out", "w+") as out, open(Path(folder) / "err", "w+") as err:
-            words = [sys.executable, "-c", _TRIAL, str(path)]
-            with subprocess.Popen(words, env=child_environment({}), stdout=out, stderr=err) as process:
-                ended_here = _watch(process, limit_bytes)
-            out.seek(0)
-            err.seek(0)
-            printed, complaint = out.read().strip(), err.read().strip()
-    if ended_here or process.returncode in (_TOO_LARGE, -9):  # -9: by the kernel
+        words, pipe = [sys.executable, "-c", _TRIAL, str(path)], subprocess.PIPE
+        environment = child_environment({})
+        with subprocess.Popen(words, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+            printed, complaint = _output_of(process, limit_bytes)
+    if process.returncode in (_TOO_LARGE, -9):  # -9: ended by `_output_of`, or by the kernel
         return None
     if process.returncode:
-        cause = (complaint or f"exit code {process.returncode}").splitlines()[-1]
+        cause = (complaint.strip() or f"exit code {process.returncode}").splitlines()[-1]
         raise PaddleVideoFastError(f"a trial of a batch of {batch_size} fails: {cause}")
-    found = json.loads(printed.splitlines()[-1])
+    found = json.loads(printed.strip().splitlines()[-1])
     return None if limit_bytes is not None and found["peak_bytes"] > limit_bytes else found
 
 
-def _watch(process: subprocess.Popen[bytes], limit_bytes: int | None) -> bool:
-    """Waits for a process; ends it, and returns True, where its memory reaches the limit."""
+def _output_of(process: subprocess.Popen[str], limit_bytes: int | None) -> tuple[str, str]:
+    """What a process writes to stdout and stderr; it is ended where its memory reaches the limit."""
     while True:
         try:
-            process.wait(_POLL_SEC if limit_bytes is not None else None)
-            return False
+            return process.communicate(timeout=None if limit_bytes is None else _POLL_SEC)
         except subprocess.TimeoutExpired:
             if limit_bytes is not None and _resident_bytes(process.pid) > limit_bytes:
                 process.kill()
-                process.wait()
-                return True
 
 
 def _resident_bytes(pid: int) -> int:

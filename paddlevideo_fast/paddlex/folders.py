@@ -99,8 +99,9 @@ class PaddleXFolders(Callback):
             folders.append(self._fill(f"epoch_{epoch}", prefix))
         if is_best:
             best = str(self.run_folder / f"{self.model_name}_best")
-            is_checkpoint = has_checkpoint and _same(Path(f"{best}.pdparams"), Path(f"{prefix}.pdparams"))
-            folders.append(self._fill(_BEST, prefix if is_checkpoint else best))
+            if has_checkpoint and filecmp.cmp(f"{best}.pdparams", f"{prefix}.pdparams", shallow=False):
+                best = prefix
+            folders.append(self._fill(_BEST, best))
             self._best = dict(trainer.state.best)
         for folder in sorted(self._epochs(), key=_number)[: -self.num_kept] if self.num_kept else ():
             shutil.rmtree(folder)
@@ -168,10 +169,6 @@ class PaddleXFolders(Callback):
         return {
             kind: str(path.relative_to(self.order.output)) for kind, path in files.items() if path.is_file()
         }
-
-
-def _same(one: Path, other: Path) -> bool:
-    return filecmp.cmp(one, other, shallow=False)
 
 
 def _number(folder: Path) -> int:
