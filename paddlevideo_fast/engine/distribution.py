@@ -201,15 +201,36 @@ class FleetDistribution(Distribution):
     def accumulating(self, model: nn.Layer, last: bool) -> AbstractContextManager[Any]:
         if self._sharded:  # gradients travel in the optimizer's step
             return contextlib.nullcontext()
-        dtype = self.settings.allreduce_dtype
-        if dtype == "float32" and _frozen(model) == self._frozen_at_start:
+        if self.settings.allreduce_dtype == "float32" and _frozen(model) == self._frozen_at_start:
             return contextlib.nullcontext() if last else model.no_sync()
         stack = contextlib.ExitStack()
         if last:
-            size = self.settings.comm_buffer_size
-            stack.enter_context(_averaging(model.parameters(), self.world_size, dtype, size))
+            stack.enter_context(self._averaging(model.parameters()))
         stack.enter_context(model.no_sync())
         return stack
+
+    @contextlib.contextmanager
+    def _averaging(self, parameters: Sequence[paddle.Tensor]) -> Iterator[None]:
+        """Averages the gradients over all processes when the block ends.
+
+        `paddle.DataParallel` sends gradients in their own type only, and only of parameters that trained when
+        it was made. These messages leave when the backward pass is over, so no computation hides them.
+
+        Args:
+            parameters: the same on all processes. A parameter without a gradient is skipped.
+        """
+        yield
+        dtype, num_bytes = self.settings.allreduce_dtype, int(self.settings.comm_buffer_size * 2**20)
+        with paddle.no_grad():
+            gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            for bucket in _buckets(gradients, num_bytes // _NUM_BYTES[dtype]):
+                # divided first: a sum of float16 could leave its range
+                flat = [gradient.flatten() / self.world_size for gradient in bucket]
+                together = paddle.concat(flat).astype(dtype)
+                dist.all_reduce(together)
+                parts = paddle.split(together, [gradient.size for gradient in bucket])
+                for gradient, part in zip(bucket, parts):
+                    paddle.assign(part.astype(gradient.dtype).reshape(gradient.shape), gradient)
 
     def any_rank(self, flag: paddle.Tensor) -> paddle.Tensor:
         if not self._sharded:  # the gradients are the same on all ranks
@@ -311,33 +332,6 @@ def _for_others(problem: Exception, rank: int) -> Exception:
             pickle.loads(pickle.dumps(problem))
             return problem
     return DistributionError(f"rank {rank} failed: {type(problem).__name__}: {problem}")
-
-
-@contextlib.contextmanager
-def _averaging(
-    parameters: Sequence[paddle.Tensor], world_size: int, dtype: str, buffer_size: float
-) -> Iterator[None]:
-    """Averages the gradients over all processes when the block ends.
-
-    `paddle.DataParallel` sends gradients in their own type only, and only of parameters that trained when it
-    was made. These messages leave when the backward pass is over, so no computation hides them.
-
-    Args:
-        parameters: the same on all processes. A parameter without a gradient is skipped.
-        world_size: number of processes.
-        dtype: type of the gradients in the messages.
-        buffer_size: MB of one message.
-    """
-    yield
-    with paddle.no_grad():
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        for bucket in _buckets(gradients, int(buffer_size * 2**20) // _NUM_BYTES[dtype]):
-            # divided first: a sum of float16 could leave its range
-            together = paddle.concat([gradient.flatten() / world_size for gradient in bucket]).astype(dtype)
-            dist.all_reduce(together)
-            parts = paddle.split(together, [gradient.size for gradient in bucket])
-            for gradient, part in zip(bucket, parts):
-                paddle.assign(part.astype(gradient.dtype).reshape(gradient.shape), gradient)
 
 
 def _frozen(model: nn.Layer) -> list[bool]:

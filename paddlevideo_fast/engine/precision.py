@@ -109,11 +109,19 @@ class MixedPrecision(Precision):
         return _MATRIX_LAYERS if self.level == "O1" else (nn.Layer,)
 
     def forward(self, model: Callable[[paddle.Tensor], Logits], clips: paddle.Tensor) -> Logits:
-        with self.operators(model), showing(_low_parameters(model, self.low_layers, self.cast)):
+        with self.operators(model), showing(self._low_parameters(model)):
             outputs = model(clips)
         if isinstance(outputs, tuple):
             return tuple(logits.astype("float32") for logits in outputs)
         return outputs.astype("float32")
+
+    def _low_parameters(self, model: Any) -> dict[nn.Layer, dict[str, paddle.Tensor]]:
+        """What layers that compute in 16 bits see in place of their parameters: 16-bit copies by name."""
+        return {
+            layer: {name: self.cast(each) for name, each in layer.named_parameters(include_sublayers=False)}
+            for layer in model.sublayers(include_self=True)
+            if isinstance(layer, self.low_layers) and not isinstance(layer, _NORMS)
+        }
 
     def cast(self, tensor: paddle.Tensor) -> paddle.Tensor:
         """A float32 tensor in 16 bits."""
@@ -259,7 +267,14 @@ class RoundedPrecision(MixedPrecision):
         return _Rounding.apply(tensor, self.dtype)
 
     def operators(self, model: nn.Layer) -> AbstractContextManager[Any]:
-        return _rounded_values(model, self.low_layers, self._cast_all)
+        """Context in which inputs of matrix layers, and outputs of layers in 16 bits, are rounded."""
+        hooks = []
+        for layer in model.sublayers(include_self=True):
+            if isinstance(layer, _MATRIX_LAYERS):
+                hooks.append(layer.register_forward_pre_hook(lambda _, inputs: self._cast_all(inputs)))
+            if isinstance(layer, self.low_layers):
+                hooks.append(layer.register_forward_post_hook(lambda *values: self._cast_all(values[-1])))
+        return hooked(hooks)
 
     def _cast_all(self, value: Any) -> Any:
         """Casts a layer's input or output: a tensor, or a sequence with tensors in it."""
@@ -295,27 +310,3 @@ class _Rounding(PyLayer):
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> paddle.Tensor:
         return paddle.to_tensor(nearest(gradient.numpy(), ctx.dtype))
-
-
-def _low_parameters(
-    model: nn.Layer, layers: tuple[type[nn.Layer], ...], cast: Callable[[paddle.Tensor], paddle.Tensor]
-) -> dict[nn.Layer, dict[str, paddle.Tensor]]:
-    """What layers of these classes see in place of their parameters: `cast(parameter)` by its name."""
-    return {
-        layer: {name: cast(each) for name, each in layer.named_parameters(include_sublayers=False)}
-        for layer in model.sublayers(include_self=True)
-        if isinstance(layer, layers) and not isinstance(layer, _NORMS)
-    }
-
-
-def _rounded_values(
-    model: nn.Layer, layers: tuple[type[nn.Layer], ...], cast_all: Callable[[Any], Any]
-) -> AbstractContextManager[None]:
-    """Context in which inputs of matrix layers and outputs of `layers` go through `cast_all`."""
-    hooks = []
-    for layer in model.sublayers(include_self=True):
-        if isinstance(layer, _MATRIX_LAYERS):
-            hooks.append(layer.register_forward_pre_hook(lambda _, inputs: cast_all(inputs)))
-        if isinstance(layer, layers):
-            hooks.append(layer.register_forward_post_hook(lambda _, inputs, output: cast_all(output)))
-    return hooked(hooks)
