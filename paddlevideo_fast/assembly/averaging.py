@@ -294,8 +294,7 @@ class Averager:
         places = [place for place, value in enumerate(values) if not math.isnan(value)]
         if not places:
             raise WeightError("no checkpoint has a finite validation: there is nothing to average")
-        is_max = self.selection.is_better(self._deciding(found[0])[0], 1.0, 0.0)
-        sign = -1 if is_max else 1
+        sign = -1 if self.selection.is_better(self._deciding(found[0])[0], 1.0, 0.0) else 1
         return sorted(places, key=lambda place: (sign * values[place], found[place]["loss"]))
 
     def _in_words(self, metrics: Metrics) -> str:

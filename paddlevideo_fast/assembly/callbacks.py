@@ -84,8 +84,7 @@ def callbacks_of(
     if freezing is not None:
         callbacks.append(Unfreezing(freezing))
     if spec.ema is not None:
-        later = freezing.later if freezing else ()
-        callbacks.append(ExponentialMovingAverage(model, spec.ema.decay, later))
+        callbacks.append(ExponentialMovingAverage(model, spec.ema.decay, freezing.later if freezing else ()))
     if spec.precise_bn is not None and spec.run.features is None:
         evaluator = statistics_evaluator(spec, setup.split, setup.plan.precision, distribution)
         interval = spec.precise_bn.preciseBN_interval

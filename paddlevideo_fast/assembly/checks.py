@@ -145,11 +145,9 @@ def _static_graph(spec: RunSpec) -> Problems:
         yield Problem("RUNTIME.recompute", "it is for dynamic graphs; take to_static or it out")
     for name in ("build_strategy", "cinn"):
         if getattr(settings, name) and not run.to_static:
-            text = "it is for static graphs: add to_static: True, or take it out"
-            yield Problem(f"RUNTIME.{name}", text)
+            yield Problem(f"RUNTIME.{name}", "it is for static graphs: add to_static: True, or take it out")
     if settings.cinn and run.to_static and not paddle.is_compiled_with_cinn():
-        text = f"this Paddle {paddle.__version__} is built without CINN; take it out"
-        yield Problem("RUNTIME.cinn", text)
+        yield Problem("RUNTIME.cinn", f"this Paddle {paddle.__version__} is built without CINN; take it out")
     strategy = paddle.static.BuildStrategy()
     switches = [name for name in dir(strategy) if isinstance(getattr(strategy, name), bool)]
     for name in settings.build_strategy or {}:
@@ -397,8 +395,7 @@ def _of_selection(spec: RunSpec, metric: VideoMetric | None) -> Problems:
     elif metric.value_names:
         Selection(spec.selection).check(metric.names_with(classes_of(spec.model)))
     if spec.selection.min_delta and spec.selection.patience is None:
-        text = "has no effect without SELECTION.patience"
-        yield Problem("SELECTION.min_delta", text, is_error=False)
+        yield Problem("SELECTION.min_delta", "has no effect without SELECTION.patience", is_error=False)
 
 
 def _of_features(spec: RunSpec) -> Problems:
@@ -411,8 +408,7 @@ def _of_features(spec: RunSpec) -> Problems:
         text = "changes the shape of the clips, and features have one; leave one of the two out"
         yield Problem("multigrid", text)
     if spec.run.train_dali:
-        text = "reads videos, and training reads features; leave one of the two out"
-        yield Problem("train_dali", text)
+        yield Problem("train_dali", "reads videos, and training reads features; leave one of the two out")
     if spec.finetune is not None and spec.finetune.unfreeze_at:
         text = "the backbone does not run in a training on features; leave one of the two out"
         yield Problem("FINETUNE.unfreeze_at", text)

@@ -186,8 +186,7 @@ def _checked_grid(spec: RunSpec) -> MultigridSettings:
         raise SettingError("MULTIGRID.short_cycle_factors", "SHORT_CYCLE needs at least one")
     for entry in grid.long_cycle_factors:
         if isinstance(entry, Mapping) and list(entry) != ["value"]:
-            text = f"{dict(entry)} must have the one key 'value'"
-            raise SettingError("MULTIGRID.long_cycle_factors", text)
+            raise SettingError("MULTIGRID.long_cycle_factors", f"{dict(entry)} must have the one key 'value'")
     return grid
 
 

@@ -75,8 +75,7 @@ def _check_device(args: argparse.Namespace) -> int:
     result = device_check.check_device(progress)
     show_result(result, args, device_check.table, "device_check")
     progress(f"written to {args.output / 'device_check.json'}")
-    failed = any(each["outcome"] == "failed" for each in result["checks"])
-    return EXIT_FAILURES if failed else 0
+    return EXIT_FAILURES if any(each["outcome"] == "failed" for each in result["checks"]) else 0
 
 
 def run(args: argparse.Namespace) -> int:

@@ -16,8 +16,7 @@ def config_folder() -> Path:
 
 def built_in_configs() -> dict[str, Path]:
     """The built-in configs by name, in the order of their paths; those to inherit from are left out."""
-    paths = sorted(config_folder().glob("[!_]*/**/*.yaml"))
-    return {path.stem: path for path in paths}
+    return {path.stem: path for path in sorted(config_folder().glob("[!_]*/**/*.yaml"))}
 
 
 def find_config(path: str, name: str = "") -> str:

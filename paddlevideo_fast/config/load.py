@@ -309,8 +309,7 @@ def apply_overrides(config: Config, overrides: Sequence[str], sections: Collecti
         try:
             path, source = _read(text, name, budget)
             if path == [IMPORTS]:  # added to the imports of the files and of earlier overrides
-                named = Config({IMPORTS: source.data}, {(): name})
-                config.imports += take_imports(named)
+                config.imports += take_imports(Config({IMPORTS: source.data}, {(): name}))
                 continue
             if path[0] in sections and len(path) > 1:
                 config.setdefault(path[0], {})

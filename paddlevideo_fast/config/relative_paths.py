@@ -3,7 +3,7 @@
 import os
 
 from paddlevideo_fast.config.document import Config
-from paddlevideo_fast.errors import ConfigError, shown
+from paddlevideo_fast.errors import shown
 from paddlevideo_fast.io.urls import is_url, join
 
 PATHS = "paths"
@@ -21,8 +21,7 @@ def place_paths(own: Config) -> None:
     """
     choice = own.pop(PATHS, "cwd")
     if choice not in ("cwd", "config"):
-        text = f"{PATHS}={shown(choice)}: expected cwd or config"
-        raise ConfigError([f"{own.where(PATHS)}  {text}"])
+        raise own.error(f"{PATHS}={shown(choice)}", "expected cwd or config")
     data = own.get("DATASET")
     if choice == "cwd" or not isinstance(data, dict):
         return

@@ -213,8 +213,7 @@ class _Reader:
             where = f"{self._where(again[0])}  {dotted(path)}"
             self.alike.append(f"{where}: written twice, alike, first in line {line}")
         else:
-            message = f"written twice, with another value first in line {line}; keep one"
-            self._problem(again[0], path, message)
+            self._problem(again[0], path, f"written twice, with another value first in line {line}; keep one")
 
     def _where(self, node: yaml.Node) -> str:
         return f"{self.name}:{node.start_mark.line + 1}"

@@ -285,8 +285,7 @@ def find_batch_size(
 
 def available_bytes() -> int:
     """Memory that this machine, or the control group of this process, has left, in bytes."""
-    text = Path("/proc/meminfo").read_text(encoding="ascii")
-    found = re.search(r"MemAvailable:\s+(\d+) kB", text)
+    found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"))
     left = [int(found[1]) * 1024 if found else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     group = Path("/sys/fs/cgroup")
     for most, used in (
@@ -345,8 +344,7 @@ def try_batch(cfg: Config) -> int:
         clip = dataset[ClipRequest(0, 0, num_views=dataset.clips_per_video)].clip
         if clip is None:
             raise BadSampleShareError(f"the first clips of {dataset.file_path} do not decode")
-        made_up = SyntheticLoader(parts.spec.data.batch_size, clip.shape, parts.model)
-        time_steps(parts, made_up, 1, 1)
+        time_steps(parts, SyntheticLoader(parts.spec.data.batch_size, clip.shape, parts.model), 1, 1)
     except Exception as error:
         if OutOfMemoryError.is_told_by(error):
             return _TOO_LARGE

@@ -116,8 +116,7 @@ def _k400_finder(clips: Sequence[Clip], root: Path) -> _Find:
     """Function from `<youtube_id>_<start>_<end>` to the clip on the disk, if there is one."""
 
     def replaces(clip: Clip) -> bool:
-        folders = clip.path.relative_to(root).parts[:-1]
-        return any(folder.startswith("replacement") for folder in folders)
+        return any(part.startswith("replacement") for part in clip.path.parent.relative_to(root).parts)
 
     # Names of replacements are matched without times, as in the script that comes with them.
     better = by_name(filter(replaces, clips), lambda clip: _K400_TIMES.sub("", clip.name))

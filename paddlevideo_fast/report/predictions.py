@@ -87,8 +87,7 @@ class PredictionPictures:
                 progress = partial(
                     tqdm, total=video.num_frames, desc=target.name, leave=False, disable=None, unit="frame"
                 )
-                captions = self._captions(prediction)
-                annotate(video, captions, self._letters.font_file, target, progress)
+                annotate(video, self._captions(prediction), self._letters.font_file, target, progress)
         if self._explaining is None or not isinstance(prediction, Prediction):
             return {}
         return {"explanation": self._explain(prediction, self._explaining)}
@@ -109,8 +108,8 @@ class PredictionPictures:
         ]
 
     def _text(self, prediction: Prediction) -> str:
-        predicted = prediction.predicted()
-        texts = (f"{self._letters.names[each.class_id]}  {each.score:.2f}" for each in predicted)
+        names = self._letters.names
+        texts = (f"{names[each.class_id]}  {each.score:.2f}" for each in prediction.predicted())
         return ",  ".join(texts) or _NOTHING
 
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddlevideo_fast.loader import read_class_names
 from paddlevideo_fast.metrics.accuracy import telling
 from paddlevideo_fast.metrics.average_precision import label_results
 from paddlevideo_fast.metrics.predictions import (
@@ -48,17 +47,6 @@ class Naming(NamedTuple):
 
     classes: Sequence[str]
     paths: Sequence[str]
-
-    @classmethod
-    def of(cls, class_names: str | None, num_classes: int, paths: Sequence[str]) -> Naming:
-        """Takes the names of the classes from a file, or their numbers where there is no file.
-
-        Raises:
-            AnnotationError: see `read_class_names`.
-        """
-        if class_names is None:
-            return cls([str(label) for label in range(num_classes)], paths)
-        return cls(read_class_names(class_names, num_classes, "DATASET.class_names"), paths)
 
 
 def write_tables(folder: Path, predictions: Predictions, naming: Naming) -> None:

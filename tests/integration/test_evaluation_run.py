@@ -179,7 +179,7 @@ def test_a_run_that_was_stopped_in_its_last_evaluation_gets_a_new_report(trained
     shutil.copy(trained[0] / "metrics.jsonl", tmp_path)
     (tmp_path / "report.html").write_text("of the first epochs", encoding="utf-8")
     data = SimpleNamespace(file_path="train.list")
-    naming = Naming.of(None, 4, [])
+    naming = Naming(["0", "1", "2", "3"], [])
     reporting = Reporting(ReportedRun("tiny", tmp_path, "", True, False), data, data, naming, None, None)
     trainer = SimpleNamespace(state=TrainerState(epoch=3, step=8, step_in_epoch=2))
     reporting.fit_begin(trainer)

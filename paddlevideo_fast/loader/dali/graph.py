@@ -222,8 +222,7 @@ class ClipGraph:
             frames = self._decode(self._input("encoded", "UINT8"), self._input("frames", "INT32"))
             several = shape.num_clips > 1
             if several:
-                slots = self._input("slots", "INT32")
-                frames = self._dali.fn.sequence_rearrange(frames, new_order=slots)
+                frames = self._dali.fn.sequence_rearrange(frames, new_order=self._input("slots", "INT32"))
             size = self._input("size", "FLOAT")
             changes = self._input("changes", "FLOAT", ndim=2) if shape.num_changes else None
             views = []
@@ -237,8 +236,7 @@ class ClipGraph:
         return pipeline
 
     def _input(self, name: str, kind: str, ndim: int = 1) -> Any:
-        dtype = getattr(self._dali.types, kind)
-        return self._dali.fn.external_source(name=name, dtype=dtype, ndim=ndim)
+        return self._dali.fn.external_source(name=name, dtype=getattr(self._dali.types, kind), ndim=ndim)
 
     def _decode(self, encoded: Any, numbers: Any) -> Any:
         fn = self._dali.fn
