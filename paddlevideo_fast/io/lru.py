@@ -23,9 +23,6 @@ class LRUCache(Generic[V]):
     def __reduce__(self) -> tuple[Any, ...]:
         return LRUCache, (self._size, self._drop)
 
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._values
-
     def get(self, key: Hashable) -> V | None:
         """The value of a key, which is used now; None: it is not here."""
         with contextlib.suppress(KeyError):  # another thread may drop it
