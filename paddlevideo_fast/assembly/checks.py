@@ -19,6 +19,7 @@ from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.engine.callbacks import ProfilerOptions
 from paddlevideo_fast.engine.callbacks.evaluation import Selection
+from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import FrameDecoder, VideoDecoder
 from paddlevideo_fast.loader.sampling import FrameSampler
@@ -101,7 +102,8 @@ def check_evaluation(spec: RunSpec, *names: SplitName) -> Pipelines:
 def _report(spec: RunSpec, problems: Iterable[Problem]) -> None:
     """Raises the errors together; else logs the warnings, each once."""
     found = list(problems)
-    spec.refuse([(key, text) for key, text, is_error in found if is_error])
+    if errors := [spec.config.problem(key, text) for key, text, is_error in found if is_error]:
+        raise ConfigError(errors)
     for key, text, _ in found:
         spec.warn(key, text)
 

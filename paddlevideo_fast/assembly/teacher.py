@@ -68,15 +68,11 @@ def distillation_problems(
         text = f"{spec.model['framework']} has teachers of its own; name the student alone in MODEL"
         yield "DISTILLATION", text
     elif not classes_of(spec.model):
-        yield (
-            "DISTILLATION",
-            f"compares scores of classes, and {spec.model['framework']} has none; take it out",
-        )
+        text = f"compares scores of classes, and {spec.model['framework']} has none; take it out"
+        yield "DISTILLATION", text
     elif activation_of(spec.model) != "softmax":
-        yield (
-            "DISTILLATION",
-            "compares softmax scores, of one class a video, and the head has a sigmoid; take it out",
-        )
+        text = "compares softmax scores, of one class a video, and the head has a sigmoid; take it out"
+        yield "DISTILLATION", text
     else:
         yield from _of_teachers_classes(spec, teacher)
     yield from _of_clips(spec, teacher, pipelines)

@@ -45,6 +45,5 @@ def run(args: argparse.Namespace) -> None:
     cfg = load_for_run(args, logs=True)
     from paddlevideo_fast.assembly.averaging import average
 
-    files = [as_path(find_weights(given)) for given in args.weights]
-    done = average(cfg, args.last, files, args.output)
+    done = average(cfg, args.last, [as_path(find_weights(given)) for given in args.weights], args.output)
     print(f"{done.path}: the mean of {len(done.facts['averaged'])} checkpoints; {done.report}: validations")

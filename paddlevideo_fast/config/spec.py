@@ -12,7 +12,7 @@ from paddlevideo_fast.config import settings
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.sections import NamedItem
 from paddlevideo_fast.config.settings import SplitName, settings_from
-from paddlevideo_fast.errors import ConfigError, SettingError
+from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.log import get_logger, warn_once
 
 _LOGGER = get_logger(__name__)
@@ -155,11 +155,6 @@ class RunSpec:
     def warn(self, key: str, text: str) -> None:
         """Logs, once, what is doubtful about a key, and where it was written."""
         warn_once(_LOGGER, self.config.problem(key, text))
-
-    def refuse(self, problems: Sequence[tuple[str, str]]) -> None:
-        """Raises a `ConfigError` with all problems, each a key and a text, if there are any."""
-        if problems:
-            raise ConfigError([self.config.problem(*one) for one in problems])
 
     @placed
     def accumulate_steps(self, world_size: int = 1) -> int:

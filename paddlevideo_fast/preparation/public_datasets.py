@@ -327,10 +327,6 @@ def _train_and_val(labels: Sequence[_Labels], kind: str) -> dict[str, _Labels]:
     return {f"train{ending}.list": labels[0], f"val{ending}.list": labels[1]}
 
 
-def _finder(clips: Sequence[Clip], root: Path) -> _Find:
-    return by_name(clips, lambda clip: clip.name).get
-
-
 def _one_of(folder: Path, *names: str) -> Path:
     """The file of a folder that has one of these names.
 
@@ -385,7 +381,7 @@ def _write(
     lists: Mapping[str, _Labels],
     files: Sequence[Path],
     relative: bool = True,
-    finder: Callable[[Sequence[Clip], Path], _Find] = _finder,
+    finder: Callable[[Sequence[Clip], Path], _Find] | None = None,
 ) -> int:
     """Writes the lists of what is there, the names of what is missing, and the class names.
 
@@ -395,13 +391,14 @@ def _write(
         lists: file name of a list → its clips with their labels.
         files: the annotation files that were read.
         relative: write paths relative to the folder of the clips.
-        finder: makes a function from names to clips, out of all clips on the disk and their folder.
+        finder: makes a function from names to clips, out of all clips on the disk and their folder; None: the
+            names are equal.
 
     Raises:
         ToolError: none of the clips is on the disk.
     """
     clips = find_clips(args.root, args.kind, _MAX_DEPTH)
-    find = finder(clips, args.root)
+    find = finder(clips, args.root) if finder else by_name(clips, lambda clip: clip.name).get
     found = {name: find(name) for labels in lists.values() for name in labels}
     if not any(found.values()):
         expected = next(iter(found)) + ("/img_00001.jpg" if args.kind == "frames" else ".*")

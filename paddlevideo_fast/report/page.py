@@ -1,6 +1,7 @@
 """The HTML report: one page with everything in it, which can be mailed and opens without a network."""
 
 import base64
+import contextlib
 import importlib.resources
 import platform
 from collections.abc import Mapping, Sequence
@@ -147,10 +148,8 @@ def versions() -> dict[str, str]:
     """Versions of this package, Python, and the packages that compute and decode."""
     found = {"paddlevideo_fast": __version__, "Python": platform.python_version()}
     for name in _PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):  # one build of Paddle is always missing
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # one of the two builds of Paddle always lacks
-            continue
     return {**found, "platform": platform.platform()}
 
 
