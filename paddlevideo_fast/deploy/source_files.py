@@ -84,7 +84,7 @@ def read_source(path: str | Path) -> dict[str, np.ndarray]:
 def _content(file: mmap.mmap, path: str | Path) -> Any:
     if file[:4] == b"PK\x03\x04":
         return read_torch_zip(path)
-    if starts_as_torch_pickle(file):
+    if _MAGIC_NUMBER.to_bytes(10, "little") in file[:16]:
         return read_torch_pickles(file)
     if file[257:262] == b"ustar":
         raise PickleError("is a tar archive, as PyTorch wrote until 2017")
@@ -148,7 +148,7 @@ def _safetensors(file: mmap.mmap) -> dict[str, np.ndarray]:
     return arrays
 
 
-_MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
+_MAGIC_NUMBER = 0x1950A86A20F9469CFC6C  # which PyTorch before 1.6 wrote first
 _STORAGES = {
     "DoubleStorage": "<f8",
     "FloatStorage": "<f4",
@@ -301,12 +301,6 @@ def _checked_root(members: list[zipfile.ZipInfo], num_bytes: int) -> str:
     if f"{root}/data.pkl" not in {member.filename for member in members}:
         raise PickleError("is a zip archive without data.pkl, so not of PyTorch")
     return root
-
-
-def starts_as_torch_pickle(file: mmap.mmap) -> bool:
-    """Whether the file begins with the number that PyTorch before 1.6 wrote first."""
-    number = _MAGIC_NUMBER.to_bytes(10, "little")
-    return file[:16].partition(number)[1] == number
 
 
 def read_torch_pickles(file: mmap.mmap) -> Any:

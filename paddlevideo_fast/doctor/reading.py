@@ -146,12 +146,7 @@ class _Ready:
 
 
 def _wrap(watch: Stopwatch, dataset: ClipDataset) -> None:
-    opened = watch.timed("open", dataset.open)
-
-    cut = dataset.part
-
-    def open_timed(record: VideoRecord) -> Any:
-        return timed(opened(record))
+    opened, cut = watch.timed("open", dataset.open), dataset.part
 
     def part_timed(reader: Any, *of_record: Any) -> Any:
         part = cut(reader, *of_record)
@@ -162,7 +157,7 @@ def _wrap(watch: Stopwatch, dataset: ClipDataset) -> None:
         return reader
 
     watch.wrap(dataset, "load", "other")  # what is left of it when the stages inside are taken out
-    watch.replace(dataset, "open", open_timed)
+    watch.replace(dataset, "open", lambda record: timed(opened(record)))
     watch.replace(dataset, "part", part_timed)
     watch.wrap(Resample, "draw", "resample")
     for step in dataset.pipeline.pixelwise:

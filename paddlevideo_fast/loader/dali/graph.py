@@ -56,20 +56,15 @@ def import_dali() -> Any:
     except ImportError as error:
         if not (error.name or "").startswith("nvidia"):
             raise
-        extra = extra_for_cuda()
+        import paddle  # whose CUDA DALI has to fit
+
+        major = str(paddle.version.cuda()).partition(".")[0]
+        extra = {"11": "dali110", "13": "dali130"}.get(major, "dali120")
         package = f"nvidia-dali-cuda{extra[-3:]}"
         raise MissingExtraError(package, extra, "reading videos with DALI") from error
     if version_of(dali) < GENERATIONS[0].since:
         raise LoaderError(f"DALI {dali.__version__} is too old: 1.34 is the first that can be used")
     return dali
-
-
-def extra_for_cuda() -> str:
-    """The extra of the package whose DALI fits the CUDA that Paddle was built for."""
-    import paddle
-
-    major = str(paddle.version.cuda()).partition(".")[0]
-    return {"11": "dali110", "13": "dali130"}.get(major, "dali120")
 
 
 def version_of(dali: Any) -> tuple[int, int]:
