@@ -12,7 +12,7 @@ REPO = Path(__file__).resolve().parents[1]
 def test_clean_keeps_trained_weights_and_the_users_environment(tmp_path):
     shutil.copy(REPO / "Makefile", tmp_path)
     kept = ["output/tsm/tsm_best.pdparams", "mine/bin/python", "data/motion/train.list", "Makefile"]
-    made = [".venv/bin/python", ".venv-paddle26/bin/python", "build/lib/x", "dist/x.whl", ".mypy_cache/x"]
+    made = [".venv/bin/python", ".venv-lowest/bin/python", "build/lib/x", "dist/x.whl", ".mypy_cache/x"]
     for name in (*kept[:-1], *made):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")

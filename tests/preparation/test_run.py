@@ -146,7 +146,7 @@ PREPARE = "--list=all.list --data_prefix=videos --output=out"
         (prepare_list, f"{PREPARE} --output=videos/class0", "--output videos/class0 lies in"),
         (prepare_list, f"{PREPARE} --output=.", "--output .: the new list would replace"),
         (prepare_list, f"{PREPARE} --output=two.list", "--output two.list: is a file; give a folder"),
-        (prepare_list, f"{PREPARE} --list=twins.list", "twins.list:2: videos/class0/v_0.mkv would be"),
+        (prepare_list, f"{PREPARE} --list=twins.list", "twins.list:3: videos/class0/v_0.mp4.avi would be"),
     ],
 )
 def test_a_wrong_command_line_is_one_message(tool, given, message, videos, tmp_path, monkeypatch):
@@ -157,7 +157,7 @@ def test_a_wrong_command_line_is_one_message(tool, given, message, videos, tmp_p
     (tmp_path / "names.txt").write_text("class1\n")
     (tmp_path / "few.list").write_text("class0/v_0.mp4 0\nclass1/v_1.mp4 2\n")
     (tmp_path / "far.list").write_text(f"{videos}/class0/v_0.mp4 0\n")
-    (tmp_path / "twins.list").write_text("class0/v_0.mp4 0\nclass0/v_0.mkv 0\n")
+    (tmp_path / "twins.list").write_text("class0/v_0.mp4 0\nclass0/v_0.mkv 0\nclass0/v_0.mp4.avi 0\n")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(PaddleVideoFastError) as caught:
         tool(given.split())
