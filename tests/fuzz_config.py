@@ -301,6 +301,7 @@ class _Video(NamedTuple):
     avg_fps: float = 25.0
     width: int = 320
     height: int = 240
+    square_size: tuple[int, int] = (320, 240)
 
 
 class TooLong(BaseException):

@@ -190,7 +190,11 @@ def test_convolutions_on_a_gpu_are_chosen_without_an_exhaustive_search():
         "CUDAExecutionProvider",
         "CPUExecutionProvider",
     ]
-    assert chain[1][1] == {"gpu_mem_limit": 2 << 20, "cudnn_conv_algo_search": "HEURISTIC"}
+    assert chain[1][1] == {
+        "device_id": 0,
+        "gpu_mem_limit": 2 << 20,
+        "cudnn_conv_algo_search": "HEURISTIC",
+    }
 
 
 @needs_onnx

@@ -110,6 +110,7 @@ def small(path: Path, files: Files, folder: Path) -> Any:
         shrink(config["PIPELINE"][name]["transform"], shrinkage)
     for part in parts_of(config["MODEL"]):
         part.pop("pretrained", None)
+        part.pop("partial_bn", None)  # it keeps statistics of pretrained weights
         if "depths" in part:
             part["depths"] = [min(depth, MOST_BLOCKS) for depth in part["depths"]]
         elif "num_heads" in part or "VisionTransformer" in str(part.get("name")):
