@@ -17,7 +17,7 @@ def needing(extra: str, purpose: str, *packages: str) -> Iterator[None]:
     Args:
         extra: its name in pyproject.toml; empty: what the toolkit always needs.
         purpose: what needs the packages; messages begin with it.
-        packages: those of the extra that are needed; none: all.
+        packages: names of the packages that are needed; none: all of the extra.
 
     Raises:
         MissingExtraError: a package is not installed.

@@ -126,8 +126,9 @@ def deal(rows: Sequence[Row], num_folds: int, seed: int) -> list[int]:
 
 
 def _names_of_groups(rows: Sequence[Row]) -> list[str]:
-    """For each row the name of what has to stay together: its group, that of another row of its file, or its
-    file.
+    """For each row the name of what stays in one fold.
+
+    It is the row's group; without one, the group of another row of the same file; else the file.
     """
     of_file: dict[str, str] = {}
     joined: dict[str, str] = {}  # a group to another one that shares a file with it

@@ -166,7 +166,7 @@ class Demuxed(NamedTuple):
     Attributes:
         container: of PyAV.
         stream: the first video stream.
-        packets: in decoding order; those of MPEG-4 with one picture each.
+        packets: in decoding order; packets of MPEG-4 have one picture each.
         cut: how it shows that the file is cut off; empty where it is not.
         num_lost: frames behind the cut, as far as the file says.
         hidden: numbers of the packets that are not shown.

@@ -103,8 +103,8 @@ class TransportStream(NamedTuple):
     def _begins(self, video: np.ndarray, tables: np.ndarray, row: int) -> bool:
         """Whether a recording begins with a frame.
 
-        In front of it there is a table, and the frame before ends with padding: nothing of it is lost. The
-        counters begin as those of the file do.
+        In front of it there is a table, and the frame before ends with padding: nothing of it is lost. Its
+        counters begin with the numbers with which the counters of the file begin.
 
         Args:
             video: the rows of the video.

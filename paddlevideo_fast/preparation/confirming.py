@@ -90,7 +90,7 @@ def _at(times: np.ndarray, pictures: np.ndarray, wanted: np.ndarray) -> np.ndarr
 
 
 def _is_same(seen: np.ndarray, again: tuple[np.ndarray, np.ndarray], times: np.ndarray) -> bool:
-    """Whether pictures [N, 32, 32, 3] change as those of the other video do at about the same times."""
+    """Whether pictures [N, 32, 32, 3] change as the other video changes at about the same times."""
     mine, best = seen - seen.mean(0), -1.0
     for lag in _LAGS_SEC:
         others = _at(*again, times + lag)

@@ -16,8 +16,8 @@ from paddlevideo_fast.preparation.run import ToolError
 def of_sets(args: argparse.Namespace, *single: str) -> list[argparse.Namespace]:
     """A command line for each list that --list means, with what the config.yaml beside it says of the list.
 
-    A folder with a config.yaml, such as `init` makes, means the lists that the config names. --data_prefix,
-    --suffix, --classes and --kind are those of the config, where the command line does not say them.
+    A folder with a config.yaml, such as `init` makes, means the lists that the config names. The config
+    also gives --data_prefix, --suffix, --classes and --kind, where the command line does not.
 
     Args:
         args: the command line of a tool.
@@ -59,7 +59,7 @@ def of_sets(args: argparse.Namespace, *single: str) -> list[argparse.Namespace]:
 
 
 def _as_config(args: argparse.Namespace, file: Path, data: Any, section: Any, config: Path) -> Any:
-    """The command line for a list of a config's section of DATASET; a line on stderr says what it says."""
+    """The command line, completed by a config's section of DATASET; a line on stderr names what it took."""
     one = argparse.Namespace(**{**vars(args), "list": file})
     if "Frame" in str(section.get("format")) and getattr(args, "kind", "") == "video":
         one.kind = "frames"

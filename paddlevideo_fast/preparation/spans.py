@@ -142,7 +142,7 @@ def part_name(name: str, span: Span | None, ending: str | None = None, keeps_end
         name: of the video.
         span: what is stored; None: all.
         ending: of the result; None: that of the video.
-        keeps_ending: the ending of the video stays in front of that of the result: `a.avi.mp4`.
+        keeps_ending: the name keeps the video's ending in front of its own: `a.avi.mp4`.
     """
     folder, slash, last = name.rstrip("/").rpartition("/")
     path = PurePosixPath(last)

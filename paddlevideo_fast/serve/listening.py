@@ -51,7 +51,7 @@ def server_config(app: Any) -> Config:
         app,
         http=type("Connection", (_Connection,), {"most": number}),
         ws="none",
-        backlog=min(max(number // 2, 1), _BACKLOG),  # so that those of one moment do not end each other
+        backlog=min(max(number // 2, 1), _BACKLOG),  # so that connections of one moment do not end each other
         log_config=None,
         log_level="error",
         access_log=False,
