@@ -418,8 +418,9 @@ def index_by_batches(source: VideoSource) -> StoredIndex | None:
     Raises:
         VideoDecodeError: the file cannot be opened.
     """
-    announced = announced_bytes(source.head()) if source.path and source.check() >= _LARGE_BYTES else None
-    if source.path is None or source.check() < max(_LARGE_BYTES, announced or 0):
+    size = source.check() if source.path is not None else 0
+    announced = announced_bytes(source.head()) if size >= _LARGE_BYTES else None
+    if size < max(_LARGE_BYTES, announced or 0):
         return None
     with av.logging.Capture() as log:
         container, stream = open_container(source, allow_cut=True)
