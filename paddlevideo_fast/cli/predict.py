@@ -17,7 +17,6 @@ Examples:
 import argparse
 import codecs
 import contextlib
-import itertools
 import json
 import os
 import sys
@@ -35,7 +34,6 @@ from paddlevideo_fast.cli.program import (
     check_program,
     make_predictor,
     network_of,
-    paddle_is_quiet,
     truth,
 )
 from paddlevideo_fast.command_line import CommandParser, add_options, count, option
@@ -45,7 +43,7 @@ from paddlevideo_fast.io.files import as_path, is_live
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.sync import staged
 from paddlevideo_fast.io.urls import shown_url
-from paddlevideo_fast.log import printable
+from paddlevideo_fast.log import paddle_is_quiet, printable
 from paddlevideo_fast.machine import num_cores
 
 _MOST_READERS = 8  # by default
@@ -152,14 +150,6 @@ def _rules_of_explanations(parser: argparse.ArgumentParser, args: argparse.Names
     if args.explain_by == "gradcam" and not args.has_weights:
         text = "needs the network; give MODEL as weights or the output folder of a run, or take occlusion"
         parser.error(f"--explain_by: gradcam {text}")
-
-
-def _without_prints(found: Iterable[Any]) -> Iterator[Any]:
-    """The predictions; a program is optimized, and Paddle prints, when it computes the first."""
-    predictions = iter(found)
-    with paddle_is_quiet():
-        first = list(itertools.islice(predictions, 1))
-    yield from itertools.chain(first, predictions)
 
 
 def files_of(args: argparse.Namespace) -> list[Path]:
@@ -285,7 +275,7 @@ def _predict_live(args: argparse.Namespace) -> int:
     num_failed = num_windows = 0
     try:
         with source:
-            for found in _without_prints(predict_live(predictor, source, windowing)):
+            for found in predict_live(predictor, source, windowing):
                 entry = found.entry(args.top_k)
                 num_windows += 1
                 num_failed += "error" in entry
@@ -306,7 +296,7 @@ def _predict(args: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
     with picture_folders(args) as folders:
         predictor = make_predictor(args)
         files = files_of(args)
-        found = _without_prints(results(args, predictor, files))
+        found = results(args, predictor, files)
         pictures = None
         if folders:
             explaining = _explaining(args, predictor, folders.pop("explain")) if args.explain else None

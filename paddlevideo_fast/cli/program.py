@@ -2,11 +2,7 @@
 
 import argparse
 import contextlib
-import ctypes
-import os
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +13,7 @@ from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import ProgramError
 from paddlevideo_fast.io.urls import is_url
+from paddlevideo_fast.log import paddle_is_quiet
 
 
 def _probability(text: str) -> float:
@@ -175,21 +172,6 @@ def network_of(args: argparse.Namespace) -> tuple[Config, Path]:
         if (weights.parent / CONFIG_FILE).is_file():
             config = weights.parent / CONFIG_FILE  # as it was when they were trained
     return load_config(config, args.override), weights
-
-
-@contextlib.contextmanager
-def paddle_is_quiet() -> Iterator[None]:
-    """Drops what passes of Paddle print on stdout, which has predictions alone; errors are on stderr."""
-    sys.stdout.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    try:
-        yield
-    finally:
-        ctypes.CDLL(None).fflush(None)
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nowhere)
 
 
 @paddle_is_quiet()

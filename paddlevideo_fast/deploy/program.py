@@ -21,7 +21,7 @@ from paddlevideo_fast.errors import InstallationError, ProgramError
 from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.sync import Mirror, fetched
 from paddlevideo_fast.io.urls import is_url
-from paddlevideo_fast.log import get_logger, is_unicode
+from paddlevideo_fast.log import get_logger, is_unicode, paddle_is_quiet
 from paddlevideo_fast.machine import gpu_number, num_cores
 
 Provider = Literal["cpu", "cuda", "tensorrt"]
@@ -148,17 +148,21 @@ class PaddleProgram(Program):
         _check_paddle_has(provider, options)
         config = _config(model_file, params_file, options, provider)
         try:
-            self._predictor = inference.create_predictor(config)
+            with paddle_is_quiet():
+                self._predictor = inference.create_predictor(config)
         except Exception as error:  # whatever a damaged file leads to
             how = " with oneDNN, leave enable_mkldnn out" if options.use_mkldnn else ""
             raise ProgramError(
                 f"{model_file}: this Paddle ({paddle.__version__}) cannot load it{how}: {self._cause(error)}"
             ) from error
         self._input = self._predictor.get_input_handle(self._only(self._predictor.get_input_names()))
+        self._is_new = True
 
     def _run(self, clips: np.ndarray) -> np.ndarray:
         self._input.copy_from_cpu(clips)
-        self._predictor.run()
+        with paddle_is_quiet() if self._is_new else contextlib.nullcontext():
+            self._predictor.run()
+            self._is_new = False
         return self._predictor.get_output_handle(self._predictor.get_output_names()[0]).copy_to_cpu()
 
     def _cause(self, error: Exception) -> str:
