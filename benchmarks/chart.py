@@ -1,13 +1,12 @@
-"""Draws the chart of the README from benchmarks/results: CPU time beside PaddleVideo and decord."""
+"""Draws the charts of README and quick start from benchmarks/results."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import ROOT, load
+from benchmarks.measuring import load
 from paddlevideo_fast.report import picture
 
-CHART = ROOT / "docs" / "images" / "speed.png"
 RECIPES = {"tsm": "TSM", "slowfast": "SlowFast"}
 _CLIPS = {"mma_demo": "mma_demo\n340×256", "pancake": "pancake\n426×240", "nasa": "nasa*\n320×180"}
 _FILES = {"mma_demo.mp4": "mma_demo", "pancake.mkv": "pancake", "nasa (stream 1).mp4": "nasa"}
@@ -38,6 +37,26 @@ def draw_speed(path: Path) -> None:
         axes[0].set_ylabel("CPU time in ms, less is better", fontsize=10)
         note = "* nasa.mp4 holds two video streams; its first one is measured, in a file of its own."
         figure.supxlabel(note, fontsize=8, x=0.01, ha="left", color="0.3")
+
+
+def draw_learning(path: Path) -> None:
+    """Draws the validation top-1 of the quick start's two configs after each epoch, of three seeds each.
+
+    Raises:
+        PaddleVideoFastError: the file cannot be written.
+    """
+    with picture(path, figsize=(6, 3.4)) as (_, axis):
+        for name, row in load("quickstart")["rows"].items():
+            epochs = range(1, row["epochs"] + 1)
+            top1 = [[value for _, value in epoch] for epoch in zip(*row["curves"])]
+            (line,) = axis.plot(epochs, [sum(values) / len(values) for values in top1], "o-", label=name)
+            axis.fill_between(
+                epochs, list(map(min, top1)), list(map(max, top1)), color=line.get_color(), alpha=0.2
+            )
+        axis.axhline(1 / 8, color="0.5", linestyle="--", linewidth=1, label="chance")
+        axis.set(xlabel="epoch", ylabel="validation top-1", xticks=epochs, ylim=(0, 1))
+        axis.grid(alpha=0.3)
+        axis.legend()
 
 
 def _draw_bars(axis: Any, series: Mapping[str, Sequence[float]]) -> None:

@@ -1,4 +1,4 @@
-"""Writes the numbers of the documentation's tables and the chart of the README from benchmarks/results.
+"""Writes the tables and charts of README and documentation from benchmarks/results.
 
 A table lies between `<!-- results: NAME -->` and `<!-- end -->` in a page of docs/en or docs/zh-CN; NAME is a
 key of `TABLES`, or "recipes". The page has the table's heading and its words, in its own language;
@@ -16,7 +16,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks import recipes
-from benchmarks.chart import CHART, RECIPES, draw_speed
+from benchmarks.chart import RECIPES, draw_learning, draw_speed
 from benchmarks.measuring import ROOT, load
 from benchmarks.reader_trials import REFUSED, REPLACED, RIGHT, WITHOUT_A_WORD
 from paddlevideo_fast.config.zoo import read_zoo
@@ -33,10 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run() -> None:
-    """Writes all pages and the chart."""
+    """Writes all pages and the charts."""
     for page in pages():
         page.write_text(updated(page), encoding="utf-8")
-    draw_speed(CHART)
+    draw_speed(ROOT / "docs" / "images" / "speed.png")
+    draw_learning(ROOT / "docs" / "images" / "quickstart.png")
 
 
 def pages() -> list[Path]:

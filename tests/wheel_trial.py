@@ -58,7 +58,6 @@ STEPS: dict[str, str] = {
     "convert": f"convert --from paddlevideo --src {_BEST} --to x.pdparams -c tsm_motion {' '.join(_SMALL)}",
     "doctor": f"doctor -c tsm_motion --steps 2 {_RUN}",
     "plan": "plan -c slowfast_multigrid --clips 1000 --no-measure",
-    "plot": "plot output/tsm_motion --output curves.png",
     "init": "init data/motion/train.list --valid data/motion/valid.list --output my_set --recipe tsm_motion",
     "init's": f"train -c my_set/config.yaml --max_iters=1 {_RUN} -o output_dir=output/my_set",
     "plug-in": f"train -c tsn_motion --import ./own.py --max_iters=1 {_OWN} {' '.join(_SHORT)}",

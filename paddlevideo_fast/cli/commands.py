@@ -75,7 +75,6 @@ COMMANDS: dict[str, Command] = {
     "convert": Command("paddlevideo_fast.cli.convert", "convert weights of another toolkit"),
     "doctor": Command("paddlevideo_fast.cli.doctor", "say where the time of a training goes"),
     "plan": Command("paddlevideo_fast.cli.plan", "show what a multigrid run does and costs"),
-    "plot": Command("paddlevideo_fast.cli.plot", "draw the curves of runs"),
     "launch": Command("paddlevideo_fast.cli.launch", "start the processes of a run on several devices"),
     "config": Group("paddlevideo_fast.cli.config", "show a config as it is run, or copy one to change it"),
     "zoo": Command("paddlevideo_fast.cli.zoo", "list the built-in configs with what they need"),

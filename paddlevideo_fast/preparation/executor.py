@@ -2,7 +2,6 @@
 
     --scheduler local             a ProcessPoolExecutor, or this process alone with --workers 1
     --scheduler tcp://HOST:PORT   a Dask cluster that runs
-    --scheduler FILE.yaml         a Dask cluster whose workers are jobs of Slurm, see `read_cluster_file`
 
 Many short tasks travel in batches, so that a million tasks do not pay for a million messages. A batch whose
 worker is lost is done again elsewhere: a task may run twice, also at the same time. So tasks write each
@@ -23,7 +22,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import av
@@ -31,15 +29,12 @@ import cv2
 from tqdm import tqdm
 
 import paddlevideo_fast
-from paddlevideo_fast.config.yaml_source import parse
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.extras import needing
-from paddlevideo_fast.io.files import read_text
 from paddlevideo_fast.io.locks import Lock
 from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.loader.worker_process import end_with
 from paddlevideo_fast.preparation.run import ToolError, duration
-from paddlevideo_fast.registry import did_you_mean
 
 LOCAL = "local"
 
@@ -47,7 +42,6 @@ _MAX_BATCH = 32  # tasks
 _MIN_NUM_BATCHES = 5000  # as long as there are so many tasks
 _CONNECT_SEC = 20
 _PATIENCE_SEC = 10.0  # until a file that one machine has written must be seen by another
-_MAX_CLUSTER_BYTES = 2**20
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -60,8 +54,7 @@ class Engine(NamedTuple):
 
     Attributes:
         workers: processes of this machine; 0 and 1: this process.
-        scheduler: "local", the address of a Dask scheduler, or a YAML file of a Dask cluster to start. With
-            one of the last two, `workers` has no effect.
+        scheduler: "local", or the address of a Dask scheduler, with which `workers` has no effect.
     """
 
     workers: int = 1
@@ -231,11 +224,8 @@ def _on_cluster(function: Callable, batches: Sequence[Sequence[Any]], scheduler:
         from distributed.comm import CommClosedError
     with contextlib.ExitStack() as stack:
         stack.enter_context(_quiet())
-        address: Any = scheduler
-        if "://" not in scheduler:
-            address = stack.enter_context(_start_cluster(Path(scheduler)))
         try:
-            client = Client(address, timeout=_CONNECT_SEC, set_as_default=False)
+            client = Client(scheduler, timeout=_CONNECT_SEC, set_as_default=False)
         except (OSError, ValueError, TimeoutError) as error:
             raise ToolError(
                 f"--scheduler {scheduler}: no Dask scheduler answers there ({error}); start one with  dask "
@@ -337,72 +327,3 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in before.items():
             logger.setLevel(level)
-
-
-# --- a cluster whose workers are jobs
-
-_CLUSTERS = {
-    "slurm": "SLURMCluster",
-    "pbs": "PBSCluster",
-    "sge": "SGECluster",
-    "lsf": "LSFCluster",
-    "moab": "MoabCluster",
-    "oar": "OARCluster",
-    "htcondor": "HTCondorCluster",
-    "local": "LocalCluster",  # runs the job script on this machine: for trying a file
-}
-
-
-def read_cluster_file(path: Path) -> tuple[str, int, dict[str, Any]]:
-    """Reads and checks a file such as
-
-        cluster: slurm
-        jobs: 8
-        arguments: {queue: cpu, cores: 16, processes: 16, memory: 32GB, walltime: "24:00:00"}
-
-    Returns:
-        The kind, a key of `_CLUSTERS`; how many jobs to submit; arguments of the class in dask-jobqueue.
-
-    Raises:
-        ConfigError: it is no YAML.
-        ToolError: it cannot be read, or a key or value does not fit; the message has file and line.
-    """
-    try:
-        source = parse(read_text(path, _MAX_CLUSTER_BYTES), str(path))
-    except OSError as error:
-        hint = "give local, tcp://HOST:PORT, or a YAML file"
-        raise ToolError(f"--scheduler {path}: cannot be read: {error.strerror or error}; {hint}") from error
-    data: Any = source.data if isinstance(source.data, dict) else {}
-    kind, jobs, arguments = data.get("cluster", ""), data.get("jobs", 0), data.get("arguments", ())
-    needed = {
-        "cluster": (kind in _CLUSTERS, f"known are {', '.join(_CLUSTERS)}"),
-        "jobs": (type(jobs) is int and jobs >= 1, "must be a whole number from 1 on: how many to submit"),
-        "arguments": (isinstance(arguments, dict), "must be a mapping, such as of cores and memory"),
-    }
-    known = ", ".join(needed)
-    unknown = {
-        key: f": unknown{did_you_mean(key, needed)}; known are {known}" for key in data if key not in needed
-    }
-    wrong = {key: f" is {data.get(key)}; {text}" for key, (is_right, text) in needed.items() if not is_right}
-    for key, text in {**unknown, **wrong}.items():  # the first one
-        raise ToolError(f"{path}:{source.lines.get((key,), 1)}: {key}{text}")
-    return kind, jobs, arguments
-
-
-@contextlib.contextmanager
-def _start_cluster(path: Path) -> Iterator[Any]:
-    """Submits the jobs of a cluster file; at the end, their scheduler and the jobs end."""
-    kind, jobs, arguments = read_cluster_file(path)
-    with needing("dask", f"cluster: {kind}"):
-        import dask_jobqueue
-        import dask_jobqueue.local
-    module = dask_jobqueue.local if kind == "local" else dask_jobqueue
-    try:
-        cluster = getattr(module, _CLUSTERS[kind])(**arguments)
-    except (TypeError, ValueError, OSError, RuntimeError) as error:  # of an argument that it does not have
-        raise ToolError(f"{path}: {kind} does not start: {error}") from error
-    try:
-        cluster.scale(jobs=jobs)
-        yield cluster
-    finally:
-        cluster.close()

@@ -27,8 +27,8 @@ def _folder(text: str) -> Any:
 
 
 def _scheduler(text: str) -> str:
-    if text != LOCAL and "://" not in text and not text.endswith((".yaml", ".yml")):
-        raise argparse.ArgumentTypeError(f"{text}; must be local, tcp://HOST:PORT, or a YAML file")
+    if text != LOCAL and "://" not in text:
+        raise argparse.ArgumentTypeError(f"{text}; must be local or tcp://HOST:PORT")
     return text
 
 
@@ -70,11 +70,10 @@ _SHARED: dict[str, dict[str, Any]] = {
         default=num_cores(),
     ),
     "--scheduler": option(
-        "where to do the work. local: on this machine (default); the address of a Dask scheduler: on "
-        "its workers; a YAML file: in jobs of Slurm or another job scheduler, which this command submits",
+        "where to do the work: local (default), or on the workers of the Dask scheduler at an address",
         type=_scheduler,
         default=LOCAL,
-        metavar="{local,tcp://HOST:PORT,FILE.yaml}",
+        metavar="{local,tcp://HOST:PORT}",
     ),
     "--shard": option(
         "do share I of N, with I from 0 to N - 1, as one job of an array; then use --merge",

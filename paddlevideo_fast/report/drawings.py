@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger, printable
 from paddlevideo_fast.metrics.predictions import Predictions, precision_recall
 from paddlevideo_fast.report.output import atomic_write
@@ -28,6 +27,7 @@ _CURVES: dict[str, Sequence[tuple[str, str]]] = {
     "Learning rate": (("train", "lr"),),
     "Clips a second": (("train", "ips"),),
 }
+_PNG = {"format": "png", "dpi": 110}
 _NAMES = {"train": "step", "train_epoch": "training, epoch", "valid": "validation"}
 _KIND_COLORS = {"train": "C0", "train_epoch": "C0", "valid": "C1"}  # the same in all figures
 
@@ -45,26 +45,23 @@ def pyplot() -> Any:
 
 
 @contextlib.contextmanager
-def picture(target: Any, *grid: int, save: Any = None, **options: Any) -> Iterator[tuple[Any, Any]]:
+def picture(
+    target: Any, *grid: int, save: Mapping[str, Any] = _PNG, **options: Any
+) -> Iterator[tuple[Any, Any]]:
     """Gives a figure and its axes to draw on, and writes the figure to `target` at the end of the block.
 
     Args:
-        target: a path, whose ending chooses the format, or a buffer.
+        target: a path or a buffer.
         grid: rows and columns of axes.
-        save: options of pyplot's `savefig`, for a buffer with the format.
+        save: options of pyplot's `savefig`.
         options: options of pyplot's `subplots`.
 
     Raises:
-        PaddleVideoFastError: the format is unknown, or the file cannot be written.
+        PaddleVideoFastError: the file cannot be written.
     """
     plot = pyplot()
     figure, axes = plot.subplots(*grid, layout="constrained", **options)
     try:
-        if save is None:
-            save = {"dpi": 110, "format": target.suffix[1:].lower()}
-        known = figure.canvas.get_supported_filetypes()
-        if save["format"] not in known:
-            raise PaddleVideoFastError(f"{target}: the name of a picture ends in one of .{', .'.join(known)}")
         yield figure, axes
         with atomic_write(target) if isinstance(target, Path) else contextlib.nullcontext(target) as file:
             figure.savefig(file, **save)
@@ -187,14 +184,14 @@ def data_set_picture(
     """Draws how many videos each class has, and a frame of some classes.
 
     Args:
-        path: the picture; its ending chooses the format.
+        path: of the PNG.
         classes: names of the classes.
         train: class → videos for training.
         valid: class → videos for validation.
         examples: class → a frame, uint8 [H, W, 3].
 
     Raises:
-        PaddleVideoFastError: the format is unknown, or the file cannot be written.
+        PaddleVideoFastError: the file cannot be written.
     """
     letters = lettering(classes)
     labels, font = letters.labels(), letters.font("small")

@@ -52,14 +52,14 @@ def draw_explanation(path: Path, clip: np.ndarray, heat: np.ndarray, best: Score
     """Draws up to eight frames of a clip, and below them the same frames with the heat blended over.
 
     Args:
-        path: the picture; its ending chooses the format.
+        path: of the PNG.
         clip: uint8 [T, H, W, 3].
         heat: float32 [T, H, W], from 0 to 1.
         best: the class of the heat, for the title.
         letters: font and names of the classes.
 
     Raises:
-        PaddleVideoFastError: the format is unknown, or the file cannot be written.
+        PaddleVideoFastError: the file cannot be written.
     """
     sheets = [contact_sheet(clip, _FRAME_PX), heat_sheet(clip, heat, _FRAME_PX)]
     size_px = sheets[0].shape[1], 2 * _FRAME_PX + _TITLE_PX

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from benchmarks import tables
-from benchmarks.chart import draw_speed
+from benchmarks.chart import draw_learning, draw_speed
 from benchmarks.measuring import RESULTS
 from paddlevideo_fast.errors import PaddleVideoFastError
 
@@ -58,6 +58,7 @@ def test_every_result_names_its_environment():
         assert record["result"], file.name
 
 
-def test_the_chart_is_a_picture(tmp_path):
-    draw_speed(tmp_path / "speed.png")
-    assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
+@pytest.mark.parametrize("draw", [draw_speed, draw_learning])
+def test_a_chart_is_a_picture(draw, tmp_path):
+    draw(tmp_path / "chart.png")
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")

@@ -94,7 +94,7 @@ def test_texts_name_commands_that_exist():
         ),
         (["export", "a", "-o", "inf"], 2, "-o inf: is no KEY=VALUE; the output folder is  --output inf;"),
         (["predict"], 2, "UsageError: --input_file is missing: a video, a folder"),
-        (["plot"], 2, "UsageError: runs is missing: output folders, each with a metrics.jsonl"),
+        (["completion"], 2, "UsageError: shell is missing: shell to complete in"),
         (
             ["data", "pack", "--short-side=-1"],
             2,

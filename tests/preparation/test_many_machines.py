@@ -19,7 +19,7 @@ import pytest
 from content import content
 
 import paddlevideo_fast
-from paddlevideo_fast.errors import ConfigError, OutputInUseError, UsageError
+from paddlevideo_fast.errors import OutputInUseError, UsageError
 from paddlevideo_fast.io import locks
 from paddlevideo_fast.io.locks import Lock, only_writer
 from paddlevideo_fast.preparation import executor, frames
@@ -28,7 +28,6 @@ from paddlevideo_fast.preparation.executor import (
     Site,
     common_folder,
     located,
-    read_cluster_file,
     run_all,
 )
 from paddlevideo_fast.preparation.frames import extract
@@ -286,62 +285,6 @@ def test_a_batch_stops_when_its_run_has_ended(tmp_path):
     assert "the run that this task was for has ended" in str(error)
 
 
-# --- a cluster of jobs
-
-
-def test_jobs_of_a_cluster_file(run, source, same_as_one_machine, tmp_path, monkeypatch):
-    """The kind `local` of dask-jobqueue starts the scripts of the jobs here; no job scheduler is needed."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(Path(paddlevideo_fast.__file__).parents[1]))
-    (tmp_path / "jobs.yaml").write_text(
-        "cluster: local\njobs: 1\n"
-        "arguments: {cores: 1, processes: 1, memory: 1GB, worker_extra_args: [--no-dashboard], "
-        "scheduler_options: {host: 127.0.0.1}}"
-    )
-    assert run("check", "jobs", "--scheduler=jobs.yaml") == 1
-    same_as_one_machine("check", "jobs")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("cluster: slurn\njobs: 1\narguments: {}", "j.yaml:1: cluster is slurn; known are slurm, pbs"),
-        ("cluster: slurm\narguments: {}", "j.yaml:1: jobs is None; must be a whole number"),
-        ("cluster: slurm\njobs: 0\narguments: {}", "j.yaml:2: jobs is 0; must be a whole number"),
-        ("cluster: slurm\njobs: 2\nargs: {}", "j.yaml:3: args: unknown"),
-        ("cluster: slurm\njobs: 2\narguments: [1]", "j.yaml:3: arguments is .*must be a mapping"),
-        ("- 1", "j.yaml:1: cluster is None"),
-    ],
-)
-def test_a_wrong_cluster_file(text, message, tmp_path):
-    (tmp_path / "j.yaml").write_text(text)
-    with pytest.raises(ToolError, match=message):
-        read_cluster_file(tmp_path / "j.yaml")
-
-
-def test_cluster_files_that_are_none(tmp_path):
-    (tmp_path / "j.yaml").write_text("cluster: !!python/object/apply:os.system [ls]")
-    with pytest.raises(ConfigError, match=r"j\.yaml:1"):
-        read_cluster_file(tmp_path / "j.yaml")
-    with pytest.raises(ToolError, match=r"--scheduler .*k\.yaml: cannot be read: No such file"):
-        read_cluster_file(tmp_path / "k.yaml")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("{queue: a}", "You must specify how much cores and memory"),
-        ("{cores: 2, memory: 1GB, wall_time: 1}", "Got unexpected keyword argument 'wall_time'"),
-        ("{scheduler: x}", "got multiple values for argument 'scheduler'"),
-    ],
-)
-def test_arguments_that_a_cluster_does_not_take(arguments, message, tmp_path):
-    """dask-jobqueue checks them before anything is submitted."""
-    (tmp_path / "j.yaml").write_text(f"cluster: slurm\njobs: 1\narguments: {arguments}")
-    with pytest.raises(ToolError, match=rf"j\.yaml: slurm does not start: .*{message}"):
-        list(run_all(located, ["a"], Engine(1, str(tmp_path / "j.yaml")), "files"))
-
-
 # --- shares
 
 
@@ -391,7 +334,7 @@ def test_flags_of_shares(run, source, capsys):
         (["--shard=a"], "--shard: a; must be"),
         (["--shard=0/2", "--merge"], "give either --shard"),
         (["--shard=0/2", "--estimate"], "--estimate writes nothing: leave out --shard and --merge"),
-        (["--scheduler=slurm"], "--scheduler: slurm; must be local, tcp://HOST:PORT, or a YAML file"),
+        (["--scheduler=slurm"], "--scheduler: slurm; must be local or tcp://HOST:PORT"),
     ):
         with pytest.raises((ToolError, UsageError), match=message):
             run("prepare", "out", *options)

@@ -17,7 +17,6 @@ SCRIPTS: dict[str, str] = {
     "convert": "tools/convert_weights.py",
     "doctor": "tools/doctor.py",
     "plan": "tools/multigrid_plan.py",
-    "plot": "tools/plot_run.py",
     "data list": "data/build_file_list.py",
     "data check": "data/check_videos.py",
     "data prepare": "data/prepare_videos.py",
