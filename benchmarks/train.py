@@ -4,15 +4,22 @@ With `--side`, several settings in turn, each in processes of its own.
 """
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import paddle
+
 from benchmarks.measuring import ROOT, json_of_process, medians_in_turn, memory_mib
+from paddlevideo_fast.assembly import plan_run, training_setup
 from paddlevideo_fast.cli import add_config_arguments, count
-from paddlevideo_fast.config import load_config
-from paddlevideo_fast.doctor import training_rate
+from paddlevideo_fast.config import Config, RunSpec, load_config
+from paddlevideo_fast.doctor.timing import SyntheticLoader, own_loader, time_steps
+from paddlevideo_fast.engine.protocols import BatchLoader
+from paddlevideo_fast.errors import BadSampleShareError
+from paddlevideo_fast.loader import ClipLoader
 
 _MEASURED = ("clips_per_sec", "step_sec", "wait_share", "memory_mib")
 
@@ -31,6 +38,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="overrides of a side that is compared, such as num_threads=2; the first side is the baseline",
     )
     parser.add_argument("--rounds", type=count(1), default=3, help="processes of each side (default 3)")
+
+
+def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup: int = 5) -> dict[str, Any]:
+    """Trains some steps of a config at learning rate 0, and keeps nothing.
+
+    Args:
+        cfg: a checked config.
+        synthetic: train on made-up batches of the same shape.
+        steps: optimizer steps to time.
+        warmup: steps before them.
+
+    Returns:
+        "device", "paddle", "batches" ("real" or "synthetic"), "num_workers", "steps", "steps_per_sec",
+        "clips_per_sec", "step_sec" and "wait_share", the share of the time spent waiting for a batch.
+
+    Raises:
+        PaddleVideoFastError: as training does.
+    """
+    parts = training_setup(plan_run(RunSpec.for_training(cfg)), load_pretrained=False)
+    used: BatchLoader = parts.split.loader
+    with contextlib.closing(parts.split.loader):
+        if synthetic:
+            loader = own_loader(parts)
+            shape = _clip_shape(loader)
+            used = SyntheticLoader(loader.batch_sampler.batch_size, shape, parts.model)
+        times = time_steps(parts, used, steps, warmup, budget_sec=float("inf"))
+    return {
+        "device": paddle.get_device(),
+        "paddle": paddle.__version__,
+        "batches": "synthetic" if synthetic else "real",
+        "num_workers": getattr(used, "num_workers", 0),
+        "steps": times.num_steps,
+        "steps_per_sec": 1 / times.step_sec,
+        "clips_per_sec": times.clips_per_sec,
+        "step_sec": times.step_sec,
+        "wait_share": times.wait_share,
+    }
+
+
+def _clip_shape(loader: ClipLoader) -> Sequence[int]:
+    """(T, H, W, 3) of the first clip that decodes."""
+    for batch in loader.epoch(0):
+        if len(batch):
+            return batch.clips.shape[1:]
+    path, cause = batch.failures[0]
+    raise BadSampleShareError(f"no clip of {loader.dataset.file_path} decodes; {path}: {cause}")
 
 
 def run(

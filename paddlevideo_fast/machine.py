@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 MKL_PATH = "MKL_DEBUG_CPU_TYPE"
-MKL_SWITCH = "PADDLEVIDEO_FAST_MKL"  # "off" leaves MKL alone
+_MKL_SWITCH = "PADDLEVIDEO_FAST_MKL"  # "off" leaves MKL alone
 
 # Values of MKL_PATH, the fastest first, with the instructions that each needs, as the kernel names them.
 _MKL_PATHS = (("7", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"}), ("5", {"avx2", "fma"}))
@@ -60,34 +60,20 @@ def take_mkl_path(cpu_info: Path = Path("/proc/cpuinfo")) -> None:
     Args:
         cpu_info: the kernel's description of the processors.
     """
-    if MKL_PATH in os.environ or _is_off(MKL_SWITCH):
+    if MKL_PATH in os.environ or _is_off(_MKL_SWITCH):
         return
-    path = best_mkl_path(cpu_info)
-    if path is not None:
-        os.environ[MKL_PATH] = path
+    processor, libraries = _first_processor(cpu_info), _libraries_of_paddle()
+    if processor.get("vendor_id", "GenuineIntel") == "GenuineIntel" or libraries is None:
+        return
+    flags, model = set(processor.get("flags", "").split()), processor.get("model name", "")
+    for path, needed in _MKL_PATHS:
+        if needed <= flags and _mkl_works(path, model, libraries):
+            os.environ[MKL_PATH] = path
+            return
 
 
 def _is_off(switch: str) -> bool:
     return os.environ.get(switch, "").lower() in ("off", "0")
-
-
-def best_mkl_path(cpu_info: Path = Path("/proc/cpuinfo"), is_listed: bool = True) -> str | None:
-    """The value of `MKL_DEBUG_CPU_TYPE` for this processor; None where MKL does best without.
-
-    Args:
-        cpu_info: the kernel's description of the processors.
-        is_listed: the description must list the instructions; False: a trial of MKL is enough. Containers and
-            virtual machines may leave instructions out of the description.
-    """
-    processor = _first_processor(cpu_info)
-    libraries = _libraries_of_paddle()
-    if processor.get("vendor_id", "GenuineIntel") == "GenuineIntel" or libraries is None:
-        return None
-    flags, model = set(processor.get("flags", "").split()), processor.get("model name", "")
-    for path, needed in _MKL_PATHS:
-        if (needed <= flags or not is_listed) and _mkl_works(path, model, libraries):
-            return path
-    return None
 
 
 _MALLOC_SWITCH = "PADDLEVIDEO_FAST_MALLOC"  # "off" leaves the C library alone

@@ -13,7 +13,7 @@ import pytest
 import paddlevideo_fast
 from paddlevideo_fast import machine
 from paddlevideo_fast.cli.commands import main
-from paddlevideo_fast.machine import MKL_PATH, best_mkl_path, take_mkl_path
+from paddlevideo_fast.machine import MKL_PATH, take_mkl_path
 
 AVX2 = "fpu sse2 fma avx avx2"
 AVX512 = f"{AVX2} avx512f avx512bw avx512dq avx512vl avx512cd"
@@ -60,14 +60,6 @@ def processor(tmp_path: Path) -> Any:
 def test_the_flags_decide(processor, vendor, flags, expected):
     take_mkl_path(processor(vendor, flags))
     assert os.environ.get(MKL_PATH) == expected
-
-
-@needs_mkl
-def test_instructions_that_the_kernel_does_not_list_are_tried_on_request(processor):
-    info = processor("AuthenticAMD", "fpu sse2")
-    assert best_mkl_path(info) is None
-    assert best_mkl_path(info, is_listed=False) == "7"
-    assert best_mkl_path(processor("GenuineIntel", "fpu sse2"), is_listed=False) is None
 
 
 def test_where_the_kernel_describes_no_such_processor(tmp_path):

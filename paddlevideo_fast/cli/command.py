@@ -14,7 +14,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddlevideo_fast.command_line import PROGRAM, CommandParser
@@ -226,19 +225,17 @@ def show_result(
     args: argparse.Namespace,
     as_text: Callable[[Mapping[str, Any]], str],
     name: str,
-    draw: Callable[[Mapping[str, Any], Path], None] | None = None,
 ) -> None:
-    """Prints what a measurement found, as text or JSON, and writes it with a picture to the output folder.
+    """Prints what a measurement found, as text or JSON, and writes it to the output folder.
 
     Args:
         result: JSON values.
         args: a command line with `json` and `output`, a folder or None.
         as_text: gives the text.
-        name: of the files in the folder, NAME.json and NAME.png.
-        draw: draws the picture; None: there is none.
+        name: of the file in the folder, NAME.json.
 
     Raises:
-        PaddleVideoFastError: a file cannot be written, or another process writes it.
+        PaddleVideoFastError: the file cannot be written, or another process writes it.
     """
     print(json.dumps(result, indent=1) if args.json else as_text(result))
     if args.output:
@@ -246,8 +243,6 @@ def show_result(
 
         with only_writer(args.output, name):
             save_json(result, args.output / f"{name}.json")
-            if draw is not None:
-                draw(result, args.output / f"{name}.png")
 
 
 def timed_progress() -> Callable[[str], None]:

@@ -45,9 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
         type=count(2),
         help="steps to time, fewer where they are slow (default 20); of --find lr, all of them (default 100)",
     )
-    parser.add_argument(
-        "--output", type=Path, help="folder of doctor.json and doctor.png (default output/doctor)"
-    )
+    parser.add_argument("--output", type=Path, help="folder of doctor.json (default output/doctor)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser
 
@@ -92,6 +90,6 @@ def run(args: argparse.Namespace) -> int:
         show_result(doctor.find_batch_size(cfg, progress), args, doctor.batch_report, "")
     else:
         result = doctor.examine(cfg, args.steps or 20, progress)
-        show_result(result, args, doctor.report, "doctor", doctor.draw)
+        show_result(result, args, doctor.report, "doctor")
         progress(f"written to {args.output}")
     return 0

@@ -3,5 +3,4 @@
 from paddlevideo_fast.doctor import multigrid
 from paddlevideo_fast.doctor.diagnosis import examine, limit
 from paddlevideo_fast.doctor.finding import batch_report, find_batch_size, find_rate, rate_report
-from paddlevideo_fast.doctor.report import draw, report, summary
-from paddlevideo_fast.doctor.timing import training_rate
+from paddlevideo_fast.doctor.report import report, summary

@@ -39,7 +39,6 @@ from paddlevideo_fast.doctor.timing import (
     StepTimes,
     SyntheticLoader,
     own_loader,
-    step_sec_with,
     time_steps,
     time_training_stages,
 )
@@ -48,7 +47,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.request import group_by_video
-from paddlevideo_fast.machine import MKL_PATH, MKL_SWITCH, best_mkl_path, malloc_variables, num_cores
+from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.modeling.recognizers import Recognizer3D
 
 _MAX_CLIPS = 64
@@ -326,8 +325,6 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Sugg
         progress(f"trying {name}")
         gain = partial(_gain_of_training, run, factor, size, precision)
         yield _tried(name, how, gain, Exception)  # whatever the device or its memory has against it
-    if paddle.get_device() == "cpu":
-        yield from _other_variables(run, progress)
     if isinstance(run.parts.model, Recognizer3D) and not run.parts.spec.run.multigrid:
         progress("trying the shapes of multigrid")
         yield _multigrid(run)
@@ -364,30 +361,3 @@ def _multigrid(run: Run) -> Suggestion:
         return run.cost.scaled(1 / plan["speed_up"], plan["multigrid"]["clips"] / plan["plain"]["clips"])
 
     return _tried("multigrid", f"{how}; may cost accuracy, see docs/en/multigrid.md", gain)
-
-
-def _other_variables(run: Run, progress: Callable[[str], None]) -> Iterator[Suggestion]:
-    """The toolkit's own choices for MKL and for memory, where the environment has others."""
-    listed = best_mkl_path()
-    path = listed or best_mkl_path(is_listed=False)
-    trials: list[tuple[str, dict[str, str | None], str]] = []
-    if path not in (None, os.environ.get(MKL_PATH)):
-        how = (
-            f"unset {MKL_PATH} and {MKL_SWITCH}; the toolkit then sets {MKL_PATH}={path}"
-            if listed
-            else f"export {MKL_PATH}={path}: MKL computes so, though /proc/cpuinfo lacks the instructions"
-        )
-        trials.append(("fast MKL", {MKL_PATH: path, MKL_SWITCH: None}, how))
-    given = malloc_variables()
-    if given:
-        how = f"unset {', '.join(given)}; the toolkit then keeps freed memory"
-        trials.append(("kept memory", dict.fromkeys(given), how))
-    for name, variables, how in trials:
-        progress(f"trying {name}")
-
-        def gain(variables: dict[str, str | None] = variables) -> float:
-            cfg = run.parts.spec.config
-            base_sec, train_sec = (step_sec_with(cfg, _TRIAL_STEPS, changed) for changed in ({}, variables))
-            return run.cost.scaled(train_sec / base_sec, 1.0)
-
-        yield _tried(name, how, gain)

@@ -1,11 +1,8 @@
-"""What the doctor found, as a paragraph, as text for a terminal and as a picture."""
+"""What the doctor found, as a paragraph, and as text for a terminal."""
 
 import textwrap
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
-
-from paddlevideo_fast.report import picture
 
 MIN_SPEEDUP = 1.1  # a gain from which on a change is named
 _TOLD_SHARE = 0.02  # of a step: a smaller difference between two timings says nothing
@@ -25,7 +22,6 @@ _STAGE_WORDS = {
 }
 # Two parts have a stage of this name.
 _OTHER = {"reading": "choosing frames and the rest", "training": "between the stages"}
-_DRAWN_SHARE = 0.005  # of the longest stage; shorter ones would be empty rows
 
 
 def summary(result: Mapping[str, Any]) -> str:
@@ -89,57 +85,6 @@ def report(result: Mapping[str, Any]) -> str:
         lines.append(f"{suggestion['name']:<28}{gain:>12}  {suggestion['how']}")
         lines += [] if suggestion["gain"] else [f"{'':<42}({suggestion['basis'][:150]})"]
     return "\n".join([*lines, "", textwrap.fill(result["summary"], 100)])
-
-
-def draw(result: Mapping[str, Any], path: Path) -> None:
-    """Draws the stages of a step, and the predicted gain of each change.
-
-    Raises:
-        PaddleVideoFastError: the file cannot be written.
-    """
-    with picture(path, 1, 2, figsize=(11, 4.2)) as (_, (left, right)):
-        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12), "ncols": 2, "frameon": False}
-        longest = max(sec for stages in result["stages_sec"].values() for sec in stages.values())
-        names: list[str] = []
-        for part, color, title in (
-            ("reading", "C1", "reading, in one process"),
-            ("training", "C0", "training"),
-        ):
-            shown = {
-                _OTHER[part] if stage == "other" else stage: sec * 1e3
-                for stage, sec in result["stages_sec"][part].items()
-                if sec > _DRAWN_SHARE * longest
-            }
-            places = range(len(names), len(names) + len(shown))
-            left.barh(places, list(shown.values()), color=color, label=title)
-            names += shown
-        left.set_yticks(range(len(names)), names)
-        left.invert_yaxis()
-        left.set(title="the stages of a step", xlabel="ms")
-        for key, style in (("real", "-"), ("synthetic", ":")):
-            label = "a step" if key == "real" else "a step on made-up batches"
-            left.axvline(result[key]["step_sec"] * 1e3, color="0.3", linestyle=style, label=label)
-        left.legend(**below)
-        gains = [("as it is", 1.0)] + [(r["name"], r["gain"]) for r in result["remedies"] if r["gain"]]
-        speed = result["real"]["clips_per_sec"]
-        for color, label, belongs in _GAINS:
-            rows = [place for place, (_, gain) in enumerate(gains) if belongs(gain)]
-            drawn = right.barh(rows, [gains[row][1] * speed for row in rows], color=color, label=label)
-            right.bar_label(drawn, [f"{gains[row][1]:.2f}×" for row in rows], padding=3)
-        right.axvline(speed, color="0.3")
-        right.set_yticks(range(len(gains)), [name for name, _ in gains])
-        right.invert_yaxis()
-        right.margins(x=0.15)
-        right.set(title="predicted, each change alone", xlabel="clips a second")
-        right.legend(**below)
-
-
-# Color, label and range of the predicted gains.
-_GAINS: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
-    ("C2", "gains a tenth or more", lambda gain: gain >= MIN_SPEEDUP),
-    ("0.6", "about the same", lambda gain: 1 / MIN_SPEEDUP < gain < MIN_SPEEDUP),
-    ("C3", "loses a tenth or more", lambda gain: gain <= 1 / MIN_SPEEDUP),
-)
 
 
 def _sums(result: Mapping[str, Any]) -> str:

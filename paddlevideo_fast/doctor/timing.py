@@ -5,39 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
 
-from paddlevideo_fast.assembly import TrainingSetup, plan_run, training_setup
-from paddlevideo_fast.config import Config, RunSpec
+from paddlevideo_fast.assembly import TrainingSetup
 from paddlevideo_fast.engine import Precision, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.protocols import BatchLoader
-from paddlevideo_fast.errors import BadSampleShareError, PaddleVideoFastError
+from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader import Batch, ClipLoader
 from paddlevideo_fast.schedule import plain_phases
 
 STAGES = ("normalise", "mix", "forward", "backward", "optimizer", "other")
 _NO_END = 1_000_000
-_RATE_OF_A_PROCESS = """
-import sys
-from paddlevideo_fast.config.startup import prepare_process
-prepare_process(sys.argv[1])
-from paddlevideo_fast.config import load_config
-from paddlevideo_fast.doctor import training_rate
-rate = training_rate(load_config(sys.argv[1]), synthetic=True, steps=int(sys.argv[2]), warmup=1)
-print(rate["step_sec"])
-"""
 
 
 class Stopwatch(contextlib.ExitStack):
@@ -214,81 +201,10 @@ def time_steps(
     return timer.times()
 
 
-def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup: int = 5) -> dict[str, Any]:
-    """Trains some steps of a config at learning rate 0, and keeps nothing.
-
-    Args:
-        cfg: a checked config.
-        synthetic: train on made-up batches of the same shape.
-        steps: optimizer steps to time.
-        warmup: steps before them.
-
-    Returns:
-        "device", "paddle", "batches" ("real" or "synthetic"), "num_workers", "steps", "steps_per_sec",
-        "clips_per_sec", "step_sec" and "wait_share", the share of the time spent waiting for a batch.
-
-    Raises:
-        PaddleVideoFastError: as training does.
-    """
-    parts = training_setup(plan_run(RunSpec.for_training(cfg)), load_pretrained=False)
-    used: BatchLoader = parts.split.loader
-    with contextlib.closing(parts.split.loader):
-        if synthetic:
-            loader = own_loader(parts)
-            shape = _clip_shape(loader)
-            used = SyntheticLoader(loader.batch_sampler.batch_size, shape, parts.model)
-        times = time_steps(parts, used, steps, warmup, budget_sec=float("inf"))
-    return {
-        "device": paddle.get_device(),
-        "paddle": paddle.__version__,
-        "batches": "synthetic" if synthetic else "real",
-        "num_workers": getattr(used, "num_workers", 0),
-        "steps": times.num_steps,
-        "steps_per_sec": 1 / times.step_sec,
-        "clips_per_sec": times.clips_per_sec,
-        "step_sec": times.step_sec,
-        "wait_share": times.wait_share,
-    }
-
-
-def step_sec_with(cfg: Config, steps: int, variables: Mapping[str, str | None]) -> float:
-    """Seconds of a training step on made-up batches, in a process of its own.
-
-    Libraries read variables when they are loaded.
-
-    Args:
-        cfg: a checked config.
-        steps: optimizer steps to time.
-        variables: that differ in the process's environment; None: not set there.
-
-    Raises:
-        PaddleVideoFastError: as training does.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "config.yaml"
-        cfg.save(path)
-        words = [sys.executable, "-c", _RATE_OF_A_PROCESS, str(path), str(steps)]
-        environment = child_environment(variables)
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last_line = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise PaddleVideoFastError(f"training in a process of its own fails: {last_line}")
-    return float(done.stdout.splitlines()[-1])
-
-
 def child_environment(variables: Mapping[str, str | None]) -> dict[str, str]:
     """The environment of a process that imports this package, with other `variables`; None: not set there."""
     changed = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return {name: value for name, value in changed.items() if value is not None}
-
-
-def _clip_shape(loader: ClipLoader) -> Sequence[int]:
-    """(T, H, W, 3) of the first clip that decodes."""
-    for batch in loader.epoch(0):
-        if len(batch):
-            return batch.clips.shape[1:]
-    path, cause = batch.failures[0]
-    raise BadSampleShareError(f"no clip of {loader.dataset.file_path} decodes; {path}: {cause}")
 
 
 def time_training_stages(parts: TrainingSetup, loader: SyntheticLoader, num_steps: int) -> dict[str, float]:

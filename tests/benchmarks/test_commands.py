@@ -24,8 +24,10 @@ from benchmarks import (
     scale,
 )
 from benchmarks.measuring import ROOT, as_text, in_turn, write_clips
+from benchmarks.train import training_rate
+from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.program import ProgramOptions
-from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
+from paddlevideo_fast.errors import BadSampleShareError, DistributionError, PaddleVideoFastError
 from paddlevideo_fast.io import block_cache
 from paddlevideo_fast.machine import Gpu, num_cores
 from tests.support.forking import Fresh
@@ -197,7 +199,18 @@ def test_saving(measure, monkeypatch, template):
 def test_train(config, measure, flags, batches):
     result = measure("train", "-c", config(), "--steps", 3, "--warmup", 1, *flags)
     assert (result["batches"], result["steps"]) == (batches, 3)
-    assert result["memory_mib"] > 0 < result["steps_per_sec"]
+    assert result["clips_per_sec"] == pytest.approx(4 * result["steps_per_sec"])
+    assert result["step_sec"] == pytest.approx(1 / result["steps_per_sec"])
+    assert 0 <= result["wait_share"] < 1
+    assert result["memory_mib"] > 0
+
+
+def test_train_without_a_clip_that_decodes(config, tmp_path):
+    (tmp_path / "a.mp4").write_bytes(b"no video")
+    (tmp_path / "train.list").write_text("a.mp4 0\n" * 4)
+    cfg = load_config(str(config(data=tmp_path, list=tmp_path / "train.list")))
+    with pytest.raises(BadSampleShareError, match=r"train\.list .*a\.mp4"):
+        training_rate(cfg, synthetic=True, steps=1, warmup=1)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from matplotlib.figure import Figure
 
 from paddlevideo_fast import doctor
 from paddlevideo_fast.assembly import plan_run, training_setup
@@ -78,9 +77,6 @@ def examined(config, monkeypatch):
         training.update(forward=0.4 * train_sec, backward=0.6 * train_sec)
         monkeypatch.setattr(diagnosis, "time_training_stages", lambda *args: training)
         monkeypatch.setattr(diagnosis, "share_of_cost", share_of_cost)
-        monkeypatch.setattr(
-            diagnosis, "step_sec_with", lambda cfg, steps, variables: train_sec / (1 + len(variables))
-        )
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         monkeypatch.setattr(diagnosis, "num_cores", lambda: 2)
         told = []
@@ -133,34 +129,6 @@ def test_a_heavy_model_is_named(examined, workers):
     assert gains["larger batch"]["gain"] == pytest.approx(1.0)
     assert gains["smaller network"]["gain"] is None
     assert "prepared videos" not in gains
-
-
-def test_variables_that_cost_time_on_a_cpu_are_named(examined, monkeypatch):
-    monkeypatch.setattr(diagnosis, "best_mkl_path", lambda is_listed=True: "7")
-    monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "4")
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "100000")
-    _, gains = examined(train_sec=1.0, decode_sec=0.004)
-    assert gains["fast MKL"]["basis"] == gains["kept memory"]["basis"] == "measured"
-    assert gains["fast MKL"]["gain"] == pytest.approx(1.02 / (1 / 3 + 0.02), rel=0.05)
-    assert gains["kept memory"]["gain"] == pytest.approx(1.02 / (1 / 2 + 0.02), rel=0.05)
-    assert "unset MKL_DEBUG_CPU_TYPE and PADDLEVIDEO_FAST_MKL" in gains["fast MKL"]["how"]
-    assert "unset MALLOC_TRIM_THRESHOLD_;" in gains["kept memory"]["how"]
-    monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "7")
-    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_")
-    _, gains = examined(train_sec=1.0, decode_sec=0.004)
-    assert not {"fast MKL", "kept memory"} & set(gains)
-
-
-def test_a_path_of_mkl_that_the_kernel_does_not_list_is_named(examined, monkeypatch):
-    monkeypatch.setattr(diagnosis, "best_mkl_path", lambda is_listed=True: None if is_listed else "5")
-    monkeypatch.delenv("MKL_DEBUG_CPU_TYPE", raising=False)
-    _, gains = examined(train_sec=1.0, decode_sec=0.004)
-    assert gains["fast MKL"]["basis"] == "measured"
-    assert gains["fast MKL"]["gain"] > 1
-    assert gains["fast MKL"]["how"].startswith("export MKL_DEBUG_CPU_TYPE=5: MKL computes so, though /proc/")
-    monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "5")
-    _, gains = examined(train_sec=1.0, decode_sec=0.004)
-    assert "fast MKL" not in gains
 
 
 @pytest.mark.parametrize("own_section", [True, False])
@@ -290,32 +258,6 @@ def test_the_report_says_why_the_stages_are_not_the_step(result, step_sec, words
     text = " ".join(doctor.report({**result, "real": {**result["real"], "step_sec": step_sec}}).split())
     assert f"{0.7 * step_sec * 1e3:.0f} ms of waiting for clips" in text
     assert words in text
-
-
-def test_the_chart_draws_no_empty_rows_and_marks_what_loses(result, tmp_path, monkeypatch):
-    figures = []
-    save = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (figures.append(self), save(self, *a, **k)))
-    training = {**result["stages_sec"]["training"], "mix": 0.0, "other": 0.01}
-    reading = {**result["stages_sec"]["reading"], "other": 0.02}
-    remedies = [*result["remedies"], {**result["remedies"][0], "name": "4 threads", "gain": 0.5}]
-    stages = {"reading": reading, "training": training}
-    doctor.draw({**result, "stages_sec": stages, "remedies": remedies}, tmp_path / "new" / "doctor.png")
-    assert (tmp_path / "new" / "doctor.png").read_bytes().startswith(b"\x89PNG")
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["doctor.png"]
-    left, right = figures[0].axes
-    names = [label.get_text() for label in left.get_yticklabels()]
-    assert names == ["open", "decode", "transport", "choosing frames and the rest", "forward", "backward",
-                     "between the stages"]  # fmt: skip
-    labels = [text.get_text() for text in right.get_legend().get_texts()]
-    colors = {bars.get_label(): {bar.get_facecolor() for bar in bars} for bars in right.containers}
-    assert labels == ["gains a tenth or more", "about the same", "loses a tenth or more"]
-    gains = [[bar.get_width() / 13.3 for bar in bars] for bars in right.containers]
-    assert gains == [[2.5], [1, 1.04], [0.5]]
-    assert [list(line.get_xdata()) for line in right.lines] == [[13.3, 13.3]]
-    steps = [text.get_text() for text in left.get_legend().get_texts() if "step" in text.get_text()]
-    assert steps == ["a step", "a step on made-up batches"]
-    assert len(set(map(frozenset, colors.values()))) == 3
 
 
 def test_a_set_without_a_clip_that_decodes_is_an_error(config, tmp_path):

@@ -10,16 +10,15 @@ import pytest
 
 from paddlevideo_fast.assembly import plan_run, training_setup
 from paddlevideo_fast.config import RunSpec, load_config
-from paddlevideo_fast.doctor import timing, training_rate
+from paddlevideo_fast.doctor import timing
 from paddlevideo_fast.doctor.timing import (
     Stopwatch,
     SyntheticLoader,
     own_loader,
-    step_sec_with,
     time_steps,
     time_training_stages,
 )
-from paddlevideo_fast.errors import BadSampleShareError, PaddleVideoFastError
+from paddlevideo_fast.errors import PaddleVideoFastError
 
 
 class Clock:
@@ -119,45 +118,8 @@ def test_made_up_batches_are_like_real_ones(parts):
     assert made_up.clips.std() > 50
 
 
-@pytest.mark.parametrize(("synthetic", "batches"), [(False, "real"), (True, "synthetic")])
-def test_the_rate_of_a_run(config, synthetic, batches):
-    result = training_rate(load_config(str(config())), synthetic, steps=3, warmup=1)
-    assert (result["batches"], result["steps"]) == (batches, 3)
-    assert result["clips_per_sec"] == pytest.approx(4 * result["steps_per_sec"])
-    assert result["step_sec"] == pytest.approx(1 / result["steps_per_sec"])
-    assert 0 <= result["wait_share"] < 1
-
-
 def test_another_loader_is_refused(parts):
     made_up = SyntheticLoader(1, (4, 28, 28, 3), parts.model)
     with pytest.raises(PaddleVideoFastError, match="train_dali=false"):
         own_loader(replace(parts, split=replace(parts.split, loader=made_up)))
     assert own_loader(parts) is parts.split.loader
-
-
-@pytest.mark.slow
-def test_a_step_is_timed_in_a_process_of_its_own(config):
-    assert step_sec_with(load_config(str(config())), 2, {}) > 0
-    broken = load_config(str(config()))
-    broken["DATASET"]["train"]["file_path"] = "nowhere.list"
-    with pytest.raises(PaddleVideoFastError, match=r"of its own fails: .*nowhere\.list"):
-        step_sec_with(broken, 2, {})
-
-
-def test_variables_of_the_process_that_is_timed(config, monkeypatch):
-    names = ("OMP_NUM_THREADS", "GIVEN", "TAKEN")
-    for name in names:
-        monkeypatch.setenv(name, "7")
-    monkeypatch.setattr(
-        timing, "_RATE_OF_A_PROCESS", f"import os; print(*(os.environ.get(n, 0) for n in {names}), sep='')"
-    )
-    assert step_sec_with(load_config(str(config())), 2, {"GIVEN": "5", "TAKEN": None}) == 750
-
-
-def test_no_clip_that_decodes_is_an_error(config, tmp_path):
-    for name in ("a.mp4", "b.mp4"):
-        (tmp_path / name).write_bytes(b"no video")
-    (tmp_path / "train.list").write_text("a.mp4 0\nb.mp4 1\n")
-    cfg = load_config(str(config(data=tmp_path, list=tmp_path / "train.list")))
-    with pytest.raises(BadSampleShareError, match=r"train\.list .*[ab]\.mp4"):
-        training_rate(cfg, synthetic=True, steps=1, warmup=1)
