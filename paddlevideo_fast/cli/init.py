@@ -3,7 +3,7 @@ r"""Makes a data set and a config from a folder of videos, so that training can 
 FOLDER holds a folder for each class. Folders named train and val (or valid, test) around the classes are the
 split. FOLDER may also be an annotation list; a .jsonl or .csv may also give spans, groups and several labels
 for a video. The command writes to --output: train.list, valid.list (.jsonl where there are spans, weights,
-groups or several labels), classes.txt, config.yaml, data_set.png, and failures.txt where files do not decode.
+groups or several labels), classes.txt, config.yaml, and failures.txt where files do not decode.
 Paths in config.yaml are relative to its folder: move it together with the videos.
 
 The split depends on --seed and the file names: when you add files and run the command again, earlier files
@@ -24,8 +24,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import cv2
-
 from paddlevideo_fast.cli.command import quiet_import, say
 from paddlevideo_fast.cli.new_config import (
     CLIPS_OF_TRAINING,
@@ -40,7 +38,7 @@ from paddlevideo_fast.command_line import PROGRAM, CommandParser, count
 from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.zoo import source_of_weights
-from paddlevideo_fast.decode import Span, open_video
+from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.io.locks import only_writer
@@ -55,12 +53,10 @@ from paddlevideo_fast.preparation.run import (
     crc32_of,
     earlier_run,
     report_failures,
-    spread,
     write_lines,
 )
 
 _NUM_COUNTED = 40
-_NUM_EXAMPLES = 12
 # Options that hold for later runs, and what they are where nobody has said anything.
 _DEFAULTS = {
     "valid": None,
@@ -188,7 +184,6 @@ def _run(args: argparse.Namespace) -> int:
         for side in init_dataset.SIDES if earlier else ():
             for other in {*init_dataset.ENDINGS} - {ending}:
                 (args.output / f"{side}{other}").unlink(missing_ok=True)
-        _draw(args.output / "data_set.png", source, clips, counts)
     _tell(source, clips, counts, numbers, probes, remarks)
     doubles = [str(path) for (path, _), number in files.items() if number > 1]
     intact = [probes[key] for key in files if not probes[key].fault]
@@ -301,22 +296,6 @@ def _provenance(args: argparse.Namespace, source: Source) -> Provenance:
     return Provenance("init", options, lists, str(args.source))
 
 
-def _draw(path: Path, source: Source, clips: Sequence[Found], counts: Mapping[str, Counter]) -> None:
-    with quiet_import():
-        from paddlevideo_fast.report.drawings import data_set_picture
-
-    firsts: dict[str, Found] = {}
-    for clip in clips:
-        for label in clip.labels:
-            firsts.setdefault(label, clip)
-    examples = {}
-    for name, clip in spread(list(firsts.items()), _NUM_EXAMPLES):
-        with open_video(str(clip.path)) as reader:
-            part = reader.part(clip.span) if clip.span else reader
-            examples[name] = cv2.resize(part.read([part.num_frames // 2])[0], part.square_size)
-    data_set_picture(path, source.classes, counts["train"], counts["valid"], examples)
-
-
 def _tell(
     source: Source,
     clips: Sequence[Found],
@@ -357,6 +336,7 @@ def _tell_next(args: argparse.Namespace, recipe: Recipe, num_train: int, has_gpu
         print(f"first: {recipe.pretrained} is missing; {advice}")
     for words, what in (
         (f"train {named}", "trains"),
+        (f"data report {named}", "shows its videos and what is unusual on a page"),
         (f"doctor {named}", "says what limits the training and what would make it faster"),
     ):
         print(f"next: {PROGRAM} {words}  # {what}")

@@ -174,61 +174,8 @@ def confusion_picture(confusion: np.ndarray, names: Sequence[str]) -> bytes:
     return data.getvalue()
 
 
-def data_set_picture(
-    path: Path,
-    classes: Sequence[str],
-    train: Mapping[str, int],
-    valid: Mapping[str, int],
-    examples: Mapping[str, np.ndarray],
-) -> None:
-    """Draws how many videos each class has, and a frame of some classes.
-
-    Args:
-        path: of the PNG.
-        classes: names of the classes.
-        train: class → videos for training.
-        valid: class → videos for validation.
-        examples: class → a frame, uint8 [H, W, 3].
-
-    Raises:
-        PaddleVideoFastError: the file cannot be written.
-    """
-    letters = lettering(classes)
-    labels, font = letters.labels(), letters.font("small")
-    numbers = np.array([[counts.get(name, 0) for name in classes] for counts in (train, valid)])
-    height = min(max(3.0, 0.22 * len(classes) + 1.5), 12.0)
-    columns = 1 + min(len(examples), _TILE_COLUMNS)
-    rows = -(-len(examples) // _TILE_COLUMNS)
-    options: dict[str, Any] = {
-        "figsize": (5 + 1.7 * (columns - 1), max(height, 1.7 * rows)),
-        "squeeze": False,
-    }
-    options["gridspec_kw"] = {"width_ratios": [3, *[1] * (columns - 1)]}
-    with picture(path, max(rows, 1), columns, **options) as (figure, axes):
-        grid = axes[0, 0].get_gridspec()
-        for axis in axes[:, 0]:
-            axis.remove()
-        bars = figure.add_subplot(grid[:, 0])
-        places = range(len(classes))
-        bars.barh(places, numbers[0], color="C0", label="training")
-        bars.barh(places, numbers[1], left=numbers[0], color="C1", label="validation")
-        if len(classes) <= _LABELLED_CLASSES:
-            bars.set_yticks(places, labels, fontproperties=font)
-        bars.invert_yaxis()
-        bars.set(xlabel="videos", ylabel="" if len(classes) <= _LABELLED_CLASSES else "class")
-        bars.legend(loc="upper center", bbox_to_anchor=(0.5, 1.12), ncols=2, frameon=False, fontsize="small")
-        tiles = iter(examples.items())
-        for axis in axes[:, 1:].flat:
-            axis.axis("off")
-            name, frame = next(tiles, ("", None))
-            if frame is not None:
-                axis.imshow(frame)
-                axis.set_title(labels[list(classes).index(name)], fontproperties=font)
-
-
 logger = get_logger(__name__)
 
-_TILE_COLUMNS = 4
 _LATIN = frozenset(range(ord("!"), ord("~") + 1))
 _PLAIN = {("normal", "normal"), ("normal", "400")}
 _PLACEHOLDERS = "LastResort"  # a font of boxes that stand for characters
