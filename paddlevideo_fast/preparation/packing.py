@@ -7,7 +7,6 @@ import argparse
 import hashlib
 import json
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +31,7 @@ from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.tables import is_table
+from paddlevideo_fast.preparation.estimating import estimate
 from paddlevideo_fast.preparation.executor import Engine, Site, located, run_all
 from paddlevideo_fast.preparation.flags import add_work, share, tool_parser
 from paddlevideo_fast.preparation.frames import encode_image, stored_size
@@ -41,7 +41,6 @@ from paddlevideo_fast.preparation.run import (
     ToolError,
     crc32_of,
     report_failures,
-    spread,
     stop_if_disk_fails,
 )
 from paddlevideo_fast.preparation.sets import of_sets
@@ -63,8 +62,8 @@ class _Packed(NamedTuple):
 
     @property
     def cause(self) -> str:
-        """How many videos are not in the shard."""
-        return f"{len(self.failures)} videos failed" if self.failures else ""
+        """Why the first video that failed is not in the shard; "" where all are in it."""
+        return self.failures[0][1] if self.failures else ""
 
     @classmethod
     def of(cls, shard: PackedShard) -> "_Packed":
@@ -144,16 +143,6 @@ class Task(NamedTuple):
         """See `work.Task`: a shard that is done is there."""
 
 
-class _Trial(NamedTuple):
-    """What a video would take; `cause` says why it does not decode, and the rest is 0 then."""
-
-    num_bytes: int
-    num_frames: int
-    source_bytes: int
-    cpu_sec: float
-    cause: str = ""
-
-
 def pack(argv: Sequence[str] | None = None) -> int:
     """Packs the frames of videos, or folders of frames, as JPEG into shards that PackedFrameDataset reads.
 
@@ -168,8 +157,8 @@ def pack(argv: Sequence[str] | None = None) -> int:
     Of a list with spans (.jsonl, .csv), only the spans are packed, with --margin frames around each. For such
     a list, the command writes OUTPUT/x.jsonl: names and labels of the packed spans, counted in packed frames.
 
-    --estimate packs a few videos in memory and estimates the size of all. --verify reads every frame
-    of a packed folder and compares the checksums.
+    --estimate packs a few videos in a temporary folder, and estimates size and time of all. --verify reads
+    every frame of a packed folder and compares the checksums.
 
     With --format webdataset, the files of the videos are copied as they are into tar shards, each with its
     label, which WebDataset and other tools read (00000-of-00013.tar). Files that cannot be read are listed in
@@ -188,7 +177,14 @@ def pack(argv: Sequence[str] | None = None) -> int:
         return _verify(args.verify, job.engine)
     records, sources = _read_sources(args)
     if args.estimate:
-        return _estimate(args, sources, job.engine.workers)
+        settings = PackSettings(0, 1, args.short_side, args.quality, bytes(16))
+        return estimate(
+            sources,
+            lambda source, folder: Task(folder, settings, [source]),
+            args.estimate,
+            args.output,
+            job.engine.workers,
+        )
     keys = ("kind", "suffix", "short_side", "quality", "shard_size", *(["margin"] if args.margin else []))
     options = {key: getattr(args, key) for key in keys}
     made = Provenance("pack_frames", options, crc32_of(args.list), str(args.data_prefix or ""))
@@ -219,7 +215,7 @@ def pack_parser() -> CommandParser:
     parser.add_argument("--shard_size", type=count(1), default=256, help="videos in a shard (default 256)")
     add_work(parser)
     parser.add_argument("--overwrite", help="pack existing shards again")
-    text = "write nothing: estimate the size of all, from this many videos (default 20)"
+    text = "write nothing: estimate size and time of all, from this many videos (default 20)"
     parser.add_argument("--estimate", const=20, help=text)
     text = "write nothing: check every frame of these shards"
     parser.add_argument("--verify", type=as_path, metavar="FOLDER", help=text)
@@ -406,45 +402,6 @@ def _frames_and_files(part: VideoPart) -> Iterator[tuple[np.ndarray, bytes]]:
 
 
 # --- without writing
-
-
-def _estimate(args: argparse.Namespace, sources: Sequence[Source], workers: int) -> int:
-    """Says what packing all would take, from videos that lie evenly over the list."""
-    tasks = [(source, args.short_side, args.quality) for source in spread(sources, args.estimate)]
-    trials = list(run_all(_try, tasks, Engine(workers), "tried"))
-    good = [trial for trial in trials if not trial.cause]
-    failures = [(task[0].name, trial.cause) for task, trial in zip(tasks, trials) if trial.cause]
-    if good:
-        num_bytes = sum(trial.num_bytes for trial in good)
-        num_frames = sum(trial.num_frames for trial in good)
-        source_bytes = sum(trial.source_bytes for trial in good)
-        factor, workers = len(sources) / len(trials), max(workers, 1)
-        minutes = sum(trial.cpu_sec for trial in good) * factor / workers / 60
-        print(
-            f"estimate from {len(good)} of {len(sources)} videos: {num_bytes * factor / 1e6:.1f} MB, "
-            f"{num_bytes / num_frames / 1000:.1f} kB a frame, {num_bytes / source_bytes:.1f} times the "
-            f"source's bytes; {minutes:.1f} min with {workers} workers"
-        )
-    return report_failures(failures, len(trials))
-
-
-def _try(task: tuple[Source, int, int]) -> _Trial:
-    """Packs one video without storing it."""
-    source, short_side, quality = task
-    began_sec = time.process_time()
-    try:
-        with source.open() as reader:
-            part, _ = open_part(reader, source.part)
-            size = stored_size(*reader.square_size, short_side)
-            sizes = [len(image) for image in _encoded(part, size, quality)]
-            files, share = [source.path], part.num_frames / reader.num_frames
-            if isinstance(reader, FrameFolderReader):
-                stored = range(part.first, part.first + part.num_frames)
-                files, share = [reader.image_file(index) for index in stored], 1.0
-    except VideoDecodeError as error:
-        return _Trial(0, 0, 0, 0.0, error.cause_in(source.path))
-    source_bytes = round(share * sum(as_path(file).stat().st_size for file in files))
-    return _Trial(sum(sizes), len(sizes), source_bytes, time.process_time() - began_sec)
 
 
 def _verify(folder: Path, engine: Engine) -> int:

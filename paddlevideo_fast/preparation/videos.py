@@ -2,33 +2,24 @@
 
 import argparse
 import json
-import os
-import shutil
-import tempfile
-import time
 from collections.abc import Sequence
-from pathlib import Path
-from statistics import geometric_mean, median
 from typing import Any, NamedTuple
 
 import av
 
 from paddlevideo_fast.command_line import CommandParser, count
-from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.preparation.encoding import PRESETS, PrepareError, Settings, prepare
-from paddlevideo_fast.preparation.executor import Engine, located, run_all
+from paddlevideo_fast.preparation.estimating import estimate
+from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import add_work, share, tool_parser
 from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
     crc32_of,
-    duration,
     json_lines,
-    report_failures,
-    spread,
     stop_if_disk_fails,
     write_lines,
 )
@@ -38,7 +29,6 @@ from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.registry import did_you_mean
 
 _MANIFEST = "prepared.jsonl"
-_NUM_REPEATS = 3
 
 
 class _Result(NamedTuple):
@@ -133,7 +123,8 @@ def prepare_list(argv: Sequence[str] | None = None) -> int:
     list is x.jsonl, and its spans are frames of the new videos.
 
     Run the same command again to prepare what is missing or has changed. --estimate prepares a sample in a
-    temporary folder, and estimates the time, the size and the gain for all; it writes nothing to --output.
+    temporary folder, and estimates the time and the size of all; it writes nothing to --output. The doctor
+    says how much faster a training becomes.
 
     Folders of frames cannot be prepared.
 
@@ -152,7 +143,13 @@ def _prepare(args: argparse.Namespace) -> int:
     }
     job = Work.of(args)
     if args.estimate:
-        return _estimate([*tasks.values()], args, job.engine.workers)
+        return estimate(
+            [*tasks.values()],
+            lambda task, folder: task._replace(output=folder, name="0.mp4"),
+            args.estimate,
+            args.output,
+            job.engine.workers,
+        )
     keys = ("preset", "short_side", "suffix", *(["margin"] if args.margin else []))
     options = {key: getattr(args, key) for key in keys}
     made = Provenance("prepare_videos", options, crc32_of(args.list), str(args.data_prefix or ""))
@@ -208,84 +205,3 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if "libx264" not in av.codecs_available:
         raise ToolError("this build of PyAV has no libx264; install PyAV from PyPI: pip install av")
     return args
-
-
-# --- what it would take
-
-
-class _Trial(NamedTuple):
-    """A video of the sample: `cause` says why it could not be prepared, and the rest is 0 then."""
-
-    source: str
-    cause: str = ""
-    cpu_sec: float = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
-    sparse_gain: float = 0
-    dense_gain: float = 0
-
-
-def _estimate(all_tasks: Sequence[Task], args: argparse.Namespace, workers: int) -> int:
-    """Prepares a sample in a temporary folder and prints the prediction; returns the exit code."""
-    sample = spread(all_tasks, args.estimate)
-    with tempfile.TemporaryDirectory(prefix="prepare-") as folder:
-        tasks = [task._replace(output=folder, name=f"{place}.mp4") for place, task in enumerate(sample)]
-        trials = list(run_all(_try, tasks, Engine(workers), "sample"))
-    good = [trial for trial in trials if not trial.cause]
-    if good:
-        for line in _prediction(good, all_tasks, args.output, max(workers, 1)):
-            print(line)
-    return report_failures([(trial.source, trial.cause) for trial in trials if trial.cause], len(trials))
-
-
-def _prediction(good: Sequence[_Trial], tasks: Sequence[Task], output: Path, workers: int) -> list[str]:
-    tried = sum(trial.bytes_before for trial in good)
-    if any(task.part for task in tasks):  # how much of its file a span is, only opening the file tells
-        before = round(tried / len(good) * len(tasks))
-    else:
-        before = sum(os.path.getsize(task.source) for task in tasks if os.path.isfile(task.source))
-    ratio = sum(trial.bytes_after for trial in good) / tried
-    cpu_sec = sum(trial.cpu_sec for trial in good) / len(good) * len(tasks)
-    parent = output.absolute()
-    while not parent.exists():
-        parent = parent.parent
-    free = shutil.disk_usage(parent).free
-    sparse_gain = geometric_mean([trial.sparse_gain for trial in good])
-    dense_gain = geometric_mean([trial.dense_gain for trial in good])
-    lines = [
-        f"from a sample of {len(good)} of {len(tasks)} videos:",
-        f"bytes: {before} before, about {round(ratio * before)} after ({ratio:.2f}); {free} are free",
-        f"time: about {duration(cpu_sec / workers)} with {workers} workers ({duration(cpu_sec)} of CPU time)",
-        f"reading 8 sparse frames: {sparse_gain:.1f} times as fast",
-        f"reading 32 frames, every second: {dense_gain:.1f} times as fast",
-    ]
-    if ratio * before > free:
-        lines.append(f"warning: that does not fit on the disk of {output}")
-    return lines
-
-
-def _try(task: Task) -> _Trial:
-    began_sec = time.process_time()
-    result = task.do()
-    if result.entry is None:
-        return _Trial(task.source, result.cause)
-    cpu_sec, count = time.process_time() - began_sec, result.entry["num_frames"]
-    sparse = [(2 * place + 1) * count // 16 for place in range(8)]
-    first = max(0, (count - 64) // 2)
-    dense = list(range(first, min(first + 64, count), 2))
-    gains = [
-        _read_sec(task.source, frames, task.part) / _read_sec(str(task.target), frames)
-        for frames in (sparse, dense)
-    ]
-    return _Trial(task.source, "", cpu_sec, result.entry["bytes_before"], result.entry["bytes_after"], *gains)
-
-
-def _read_sec(path: str, frames: Sequence[int], part: Part | None = None) -> float:
-    """CPU time to open a video and read frames of it, or of a part of it, in seconds."""
-    spent_sec = []
-    for _ in range(_NUM_REPEATS):
-        began_sec = time.process_time()
-        with open_video(path) as reader:
-            (reader if part is None else reader.part(*part)).read(frames)
-        spent_sec.append(time.process_time() - began_sec)
-    return max(median(spent_sec), 1e-9)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -197,6 +198,8 @@ def test_estimate(kind, run_script, tmp_path, request):
     assert not (tmp_path / "out").exists()
     pack(run_script, source, tmp_path / "out", "--short_side=48")
     shard = open_shards(tmp_path / "out")[0]
-    num_bytes, num_frames = shard.directory.data_size, shard.directory.num_frames
-    assert f"{num_bytes / 1e6:.1f} MB, {num_bytes / num_frames / 1000:.1f} kB a frame" in done.stdout
+    num_bytes = shard.directory.data_size
     assert f"from {len(shard)} of {len(shard)} videos" in done.stdout
+    estimated = int(re.search(r"bytes: about (\d+)", done.stdout)[1])
+    assert num_bytes < estimated < num_bytes + 8192 * len(shard)  # each with an index of its own
+    assert re.search(r"time: about \d+ s with 1 workers", done.stdout)

@@ -325,15 +325,11 @@ def test_goes_on_after_being_killed(make_clip, run_script, tmp_path):
 def test_estimate_writes_nothing(prepare, videos, broken_videos, tmp_path):
     out, done = prepare(*videos, options=["--estimate", 2])
     assert not out.exists()
-    bytes_before, bytes_after = map(
-        int, re.search(r"bytes: (\d+) before, about (\d+) after", done.stdout).groups()
-    )
-    assert bytes_before == sum(path.stat().st_size for path in videos)
+    estimated = int(re.search(r"bytes: about (\d+); \d+ are free", done.stdout)[1])
     assert re.search(r"time: about \d+ s with 1 workers", done.stdout)
-    assert len(re.findall(r"reading .*: \d+\.\d times as fast", done.stdout)) == 2
     out, _ = prepare(*videos)
     real = sum(path.stat().st_size for path in out.rglob("*.mp4"))
-    assert 0.7 * real < bytes_after < 1.4 * real
+    assert 0.7 * real < estimated < 1.4 * real
 
     text = shutil.copy(broken_videos["text"], tmp_path / "videos" / "text.mp4")
     _, done = prepare(Path(text), check=False, options=["--estimate"])
