@@ -86,9 +86,16 @@ test-paddle-gpu:
 	$(call install,$(PADDLE_GPU_VENV)) "paddlepaddle-gpu==2.6.2" "protobuf<7" setuptools -e ".[dev]"
 	$(PADDLE_GPU_VENV)/bin/python -m pytest -n 2 $(PYTEST_ARGS)
 
+# The extra `cpu` would write the CPU build of Paddle over the GPU build that is there.
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(call install,$(VENV)) -e ".[dev]"
+	touch $@
+
 # On a machine with a GPU and paddlepaddle-gpu in $(VENV); elsewhere it says what it would run, and why not. With
 # GPU_SUITE_DEVICE=cpu it is a rehearsal on the CPU.
-test-gpu: setup-test
+test-gpu: $(if $(filter cpu,$(GPU_SUITE_DEVICE)),setup-test,$(VENV)/.dev)
+	@$(BIN)/python -c "import paddlevideo_fast, paddle" || \
+		{ echo "$(VENV) has no Paddle that works; docs/en/install.md says which one your GPU needs"; exit 1; }
 	DALI_TEST_GPU=0 $(BIN)/python -m pytest tests/gpu tests/loader/test_dali.py $(PYTEST_ARGS)
 
 test-trackers:

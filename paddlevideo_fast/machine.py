@@ -181,10 +181,12 @@ class Gpu(NamedTuple):
     Attributes:
         name: such as "NVIDIA H100 80GB HBM3".
         sm: its compute capability, such as 90 for 9.0.
+        driver: version of the driver of NVIDIA; empty where it was not asked for.
     """
 
     name: str
     sm: int
+    driver: str = ""
 
     @property
     def wheel(self) -> str:
@@ -203,17 +205,13 @@ class Gpu(NamedTuple):
 
 def installed_gpus() -> list[Gpu]:
     """The GPUs that the driver of NVIDIA lists; none where there is no driver."""
-    query = ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"]
     try:
         told = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    found = (line.rpartition(",") for line in told.splitlines())
-    return [
-        Gpu(name.strip(), int(sm.strip().replace(".", "")))
-        for name, _, sm in found
-        if re.fullmatch(r"\d+\.\d", sm.strip())
-    ]
+    found = re.findall(r"(?m)^(.+), (.+), (\d+)\.(\d)$", told)
+    return [Gpu(name, int(major + minor), driver) for name, driver, major, minor in found]
 
 
 class ProcessState(NamedTuple):

@@ -131,9 +131,11 @@ def environment() -> dict[str, str]:
     for package in ("onnxruntime", "onnxruntime-gpu"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-    gpu = _gpu_in_use()
+    gpu, installed = _gpu_in_use(), installed_gpus()
+    if installed:
+        found["driver"] = installed[0].driver
     if gpu is None:
-        found["gpu"] = ", ".join(f"{each.name}, sm_{each.sm}" for each in installed_gpus()) or "none"
+        found["gpu"] = ", ".join(f"{each.name}, sm_{each.sm}" for each in installed) or "none"
     else:
         properties = paddle.device.cuda.get_device_properties(gpu_number(paddle.get_device()))
         found["device"] = f"{gpu.name}, sm_{gpu.sm}"

@@ -82,13 +82,14 @@ def test_a_gpu_without_code_in_this_paddle_fails_with_the_wheel_it_needs(monkeyp
 
 
 def test_a_paddle_for_cpus_names_the_wheel_of_the_gpu_that_is_there(monkeypatch, tmp_path):
-    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho NVIDIA H100 80GB HBM3, 9.0\n")
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho NVIDIA H100 80GB HBM3, 570.86.15, 9.0\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr("paddle.is_compiled_with_cuda", lambda: False)
     told = device_check.no_gpu()
     assert told.startswith("this Paddle is built for CPUs. For the NVIDIA H100 80GB HBM3:  python -m pip")
     assert told.endswith("/cu126/")
+    assert device_check.environment()["driver"] == "570.86.15"
     tried = dict.fromkeys(device_check.ON_ONNXRUNTIME, lambda device: "tried")
     monkeypatch.setattr(device_check, "CHECKS", {**CHECKS, **tried})
     for each in check_device()["checks"]:  # onnxruntime is tried, whatever Paddle is built for

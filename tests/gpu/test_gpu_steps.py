@@ -6,6 +6,8 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
+from paddlevideo_fast.assembly.plan import make_precision
+from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.deploy.export import computing_on, deviation_of
 from paddlevideo_fast.deploy.program import ProviderError
 from paddlevideo_fast.doctor.device_check import (
@@ -21,16 +23,19 @@ from paddlevideo_fast.engine import MixedPrecision
 from paddlevideo_fast.engine.callbacks import Callback, ExponentialMovingAverage, Recorder
 from paddlevideo_fast.errors import MissingExtraError
 from paddlevideo_fast.machine import gpu_number, installed_gpus
+from tests.gpu.conftest import REHEARSAL, precision_on
 from tests.support.read_backs import read_backs
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_a_check_of_the_doctor(request, name):
+def test_a_check_of_the_doctor(request, figure, name):
     """Steps in all precisions and layouts, copies, overlap, CUDA and TensorRT against the CPU's float32."""
     needs_no_paddle = name in ON_ONNXRUNTIME and installed_gpus()
     device = paddle.get_device() if needs_no_paddle else request.getfixturevalue("device")
+    if REHEARSAL and name.startswith(("reading", "Paddle Inference", "onnxruntime")):
+        pytest.skip("on a CPU tests/doctor/test_device_check.py does what can be done")
     try:
-        CHECKS[name](device)
+        figure("", CHECKS[name](device))
     except (NotRun, ProviderError, MissingExtraError) as reason:
         pytest.skip(str(reason))
 
@@ -44,6 +49,58 @@ def test_softmax_and_layer_norm_compute_in_float32(device, level):
         assert paddle.matmul(x, x, transpose_y=True).dtype == paddle.float16
         assert F.softmax(x).dtype == paddle.float32
         assert nn.LayerNorm(8)(x).dtype == paddle.float32
+
+
+class Overflowing(Callback):
+    """Lets one step overflow in its forward pass or in its gradients, and looks at what each step changes."""
+
+    def __init__(self, step, where):
+        self.step, self.where, self.changed = step, where, []
+
+    def fit_begin(self, trainer):
+        self.trainer, self.preprocess = trainer, trainer.preprocess
+        trainer.preprocess, trainer.objective = self.clips, self
+
+    def clips(self, clips):
+        return self.preprocess(clips) * (1e9 if self.is_now("forward pass") else 1.0)
+
+    def loss(self, logits, labels):
+        return self.trainer.model.loss(logits, labels) * (1e9 if self.is_now("gradients") else 1.0)
+
+    def is_now(self, where):
+        return (self.step, self.where) == (self.trainer.state.step, where)
+
+    def step_begin(self, trainer):
+        self.before = self.all_tensors()
+
+    def step_end(self, trainer):
+        pairs = zip(self.before, self.all_tensors(), strict=True)
+        self.changed.append(any((one != other).any() for one, other in pairs))
+
+    def all_tensors(self):
+        return [each.numpy() for each in self.trainer.model.state_dict().values()]
+
+
+@pytest.mark.parametrize("where", ["gradients", "forward pass"])
+def test_an_overflow_in_float16_is_a_skipped_step_that_is_counted(device, figure, where):
+    """Parameters and running statistics stay as they are, and the next steps train."""
+    with computing_on(device):
+        overflowing = Overflowing(3, where)
+        precision = precision_on("float16")
+        trainer = small_trainer(BatchList(made_up_batches(8)), [overflowing], precision)
+        trainer.fit()
+    figure("steps left out:", trainer.state.num_skipped)
+    assert overflowing.changed[3:] == [False, True, True, True, True]
+    assert trainer.state.num_skipped == overflowing.changed.count(False)
+
+
+def test_amp_takes_the_format_that_the_device_is_made_for(device, figure):
+    """bfloat16 from compute capability 8.0 on, float16 below."""
+    with computing_on(device):
+        name = make_precision(RunSpec.for_training(load_config("tsm_motion", ["amp=true"]))).name
+        has_bfloat16 = device == "cpu" or paddle.device.cuda.get_device_capability() >= (8, 0)
+    figure("amp is", name)
+    assert name.startswith("bfloat16" if has_bfloat16 else "float16")
 
 
 def test_two_runs_take_the_same_steps_within_rounding(device):
@@ -96,10 +153,11 @@ class _Memory(Callback):
             self.mebibytes[trainer.state.step] = paddle.device.cuda.memory_allocated() / 2**20
 
 
-def test_memory_is_flat_over_1000_steps(device):
+def test_memory_is_flat_over_1000_steps(device, figure):
     if gpu_number(device) is None:
         pytest.skip("Paddle counts memory on GPUs only")
     kept = _Memory()
     with computing_on(device):
         small_trainer(BatchList(made_up_batches(8) * 125), [kept]).fit()
+    figure("MiB after 100 and 1000 steps:", f"{kept.mebibytes[100]:.1f} and {kept.mebibytes[1000]:.1f}")
     assert kept.mebibytes[1000] <= kept.mebibytes[100] + 1
