@@ -6,6 +6,7 @@ Here copies go through pinned memory, and what comes back is read later, when it
 nothing is copied.
 """
 
+import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,18 @@ LAG = 2  # batches that the host may be ahead of what it reads; more would not h
 _MAX_UPLOADS = 64  # of small arrays under way, some steps' worth
 
 Key = tuple[tuple[int, ...], str]
+
+
+def compute_capability() -> int:
+    """Of the GPU in use, such as 90 for 9.0; 0 where a CPU computes."""
+    number = gpu_number(paddle.get_device())
+    return 0 if number is None else _compute_capability(number)
+
+
+@functools.cache
+def _compute_capability(number: int) -> int:
+    major, minor = paddle.device.cuda.get_device_capability(number)
+    return 10 * major + minor
 
 
 class HostCopy:

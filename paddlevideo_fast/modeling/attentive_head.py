@@ -39,10 +39,9 @@ class CrossAttention(nn.Layer):
         """Queries [N, Q, channels] and tokens [N, L, channels] to [N, Q, channels]."""
         num_queries, channels = queries.shape[1:]
         each = channels // self._num_heads
-        query = self.q(queries).reshape([-1, num_queries, self._num_heads, each]).transpose([0, 2, 1, 3])
-        both = self.kv(tokens).reshape([-1, tokens.shape[1], 2, self._num_heads, each])
-        key, value = both.transpose([2, 0, 3, 1, 4]).unbind()
-        return attend(query, key, value).transpose([0, 2, 1, 3]).reshape([-1, num_queries, channels])
+        query = self.q(queries).reshape([-1, num_queries, self._num_heads, each])
+        key, value = self.kv(tokens).reshape([-1, tokens.shape[1], 2, self._num_heads, each]).unbind(2)
+        return attend(query, key, value).reshape([-1, num_queries, channels])
 
 
 class CrossBlock(EncoderBlock):

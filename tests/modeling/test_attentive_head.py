@@ -82,7 +82,8 @@ def test_channels_turn_by_the_place_of_their_token():
     """20 channels: six for each axis, of three angles each, and two that stay."""
     grid = (2, 3, 4)
     x = normal(24, 20).numpy()
-    found = rotated(paddle.to_tensor(x), rotation(grid, 20)).numpy()
+    heads = paddle.to_tensor(x).unsqueeze(1).tile([1, 2, 1])
+    found = rotated(heads, rotation(grid, 20, num_heads=2)).numpy()
     for token, places in enumerate(np.ndindex(grid)):
         wanted = x[token].copy()
         for axis, place in enumerate(places):
@@ -91,7 +92,7 @@ def test_channels_turn_by_the_place_of_their_token():
                 at = 6 * axis + channel
                 other = -x[token, at + 1] if channel % 2 == 0 else x[token, at - 1]
                 wanted[at] = x[token, at] * math.cos(angle) + other * math.sin(angle)
-        np.testing.assert_allclose(found[token], wanted, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found[token], [wanted, wanted], rtol=1e-5, atol=1e-6)
 
 
 def test_vjepa2_takes_clips_of_any_size():

@@ -94,7 +94,8 @@ def test_attention(block, wanted, masked, monkeypatch):
     calls = []
     real = cpu.attend
     monkeypatch.setattr(cpu, "attend", lambda *arguments: calls.append(1) or real(*arguments))
-    assert_same(lambda q, k, v, b: attend(q, k, v, b, 0.0, 0.3, mask if masked else None), plain, inputs)
+    added = mask if masked else None
+    assert_same(lambda q, k, v, b: attend(q, k, v, b, 0.0, 0.3, added, True), plain, inputs)
     assert calls == [1]
 
 

@@ -90,6 +90,7 @@ class PooledAttention(nn.Layer):
             paddle.concat([key, places.astype(key.dtype)], axis=-1),
             value,
             scale=1.0,
+            heads_first=True,
         )
         # all but the class token
         mixed = mixed + paddle.concat([paddle.zeros_like(query[:, :, :1]), query[:, :, 1:]], axis=2)

@@ -27,9 +27,8 @@ class RotaryAttention(SelfAttention):
 
     def forward(self, x: paddle.Tensor, turns: paddle.Tensor) -> paddle.Tensor:  # type: ignore[override]
         """Tokens [N, L, channels] to the same shape; `turns` is what `rotation` gives for a head."""
-        heads = self.heads(x)
-        query, key = rotated(heads[:2], turns).unbind()
-        return self.mixed(query, key, heads[2])
+        query, key, value = self.heads(x)
+        return self.mixed(rotated(query, turns), rotated(key, turns), value)
 
 
 class VJEPA2Converter(TubeletConverter):
@@ -102,7 +101,7 @@ class VJEPA2(TubeletTransformer):
 
     def __init__(self, embed_dim: Size = 1024, depth: Size = 24, num_heads: Size = 16, **shared: Any) -> None:
         super().__init__(embed_dim, depth, num_heads, attention=RotaryAttention, **shared)
-        self._head_channels = embed_dim // num_heads
+        self._num_heads, self._head_channels = num_heads, embed_dim // num_heads
         shrink_residuals(self.blocks)
         self.norm = LayerNorm(embed_dim, epsilon=1e-6)
         self.stage_layers[HEAD] = ["norm"]
@@ -120,7 +119,7 @@ class VJEPA2(TubeletTransformer):
             text = "a program of it is for one size; give T, H and W as numbers"
             raise ConfigError(f"MODEL.backbone.name=VJEPA2: {text}")
         tokens = self.patch_embed(self.patch_embed.tubelets(clips))
-        turns = rotation(grid, self._head_channels)
+        turns = rotation(grid, self._head_channels, self._num_heads)
         for block in self.blocks:
             tokens = block(tokens, turns)
         return self.norm(tokens)

@@ -1,14 +1,20 @@
 """What transformers are made of: attention, the two-layer perceptron, stochastic depth, encoder blocks."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
+from paddle.incubate.nn.memory_efficient_attention import memory_efficient_attention
 
+from paddlevideo_fast.device import compute_capability
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.layers import cpu
+
+_SWAPPED = (0, 2, 1, 3)  # from [N, L, heads, D] to [N, heads, L, D], and back
+_LOW_DTYPES = (paddle.float16, paddle.bfloat16)
+_MAX_FLASH_CHANNELS = 256  # of a head
 
 # Each is called with the multiply-adds of a product of two computed tensors, which no layer's weight shows.
 product_watchers: list[Callable[[int], None]] = []
@@ -28,56 +34,99 @@ def attend(
     dropout: float = 0.0,
     scale: float | None = None,
     mask: paddle.Tensor | None = None,
+    heads_first: bool = False,
 ) -> paddle.Tensor:
     """Attention, softmax(scale · query · keyᵀ + bias + mask) · value.
 
-    On a device without a bias this is Paddle's fused operator, which is flash attention where the device has
-    it. On a CPU it goes over blocks of scores, where no weights are dropped. Elsewhere, in an exported
-    program, and with a bias, whose gradient the fused operator does not give, it is two matrix products with
-    the softmax between them in float32.
+    Where `_is_fused`, this is an operator of Paddle: flash attention or, with a bias or a mask,
+    memory-efficient attention. On a CPU it goes over blocks of scores, where no weights are dropped.
+    Elsewhere it is two matrix products with the softmax between them in float32.
 
     Args:
-        query: [N, heads, L, D].
-        key: [N, heads, M, D].
-        value: [N, heads, M, D].
+        query: [N, L, heads, D].
+        key: [N, M, heads, D].
+        value: [N, M, heads, D].
         bias: is added to the scores, [heads, L, M].
         dropout: share of the weights that are dropped; 0 outside training.
         scale: of the scores; None: 1 / sqrt(D).
         mask: is added too, to all heads; [G, L, M] for each G of the N in turn. It has no gradient.
+        heads_first: the tensors are [N, heads, L or M, D] already, as matrix products take them.
 
     Returns:
-        [N, heads, L, D].
+        [N, L, heads, D], or [N, heads, L, D] with `heads_first`.
 
     Reference: Vaswani et al., "Attention Is All You Need", arXiv 1706.03762, section 3.2.1.
     """
+    num_keys = key.shape[2 if heads_first else 1]
     if paddle.in_dynamic_mode():
-        note_product(math.prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1]))
-    # one condition: Paddle traces all parts of nested ones into a program, where a tensor has no place
-    if paddle.in_dynamic_mode() and bias is None and mask is None and not query.place.is_cpu_place():
-        return fused_attend(query, key, value, dropout, scale)
+        note_product(math.prod(query.shape[:-1]) * num_keys * (query.shape[-1] + value.shape[-1]))
+    is_biased = bias is not None or mask is not None
+    is_fused = _is_fused(query, value, num_keys if is_biased else 0)
+    if is_fused == heads_first:
+        query, key, value = (cpu.transpose(x, _SWAPPED) for x in (query, key, value))
+    if is_fused and is_biased:
+        mixed = biased_attend(query, key, value, _total(bias, mask), dropout, scale)
+    elif is_fused:
+        mixed = flash_attend(query, key, value, dropout, scale)
+    else:
+        mixed = _plain_attend(query, key, value, bias, dropout, scale, mask)
+    return cpu.transpose(mixed, _SWAPPED) if is_fused == heads_first else mixed
+
+
+def _is_fused(query: paddle.Tensor, value: paddle.Tensor, num_biased_keys: int) -> bool:
+    """Whether a fused operator takes these: 16 bits on a GPU of compute capability 8.0 or more.
+
+    Paddle 2.6 chooses flash attention by the channels alone, and it fails for other types. While a program is
+    traced, Paddle 3 tells the types that it will compute with, and Paddle 2.6 tells float32. With a bias, the
+    operator takes multiples of 8 keys (`num_biased_keys`; 0: there is no bias).
+    """
+    if query.dtype not in _LOW_DTYPES or compute_capability() < 80:
+        return False
+    channels = query.shape[-1], value.shape[-1]
+    if num_biased_keys:
+        return query.shape[0] > 0 and all(size % 8 == 0 for size in (*channels, num_biased_keys))
+    return max(channels) <= _MAX_FLASH_CHANNELS
+
+
+def _total(bias: paddle.Tensor | None, mask: paddle.Tensor | None) -> paddle.Tensor:
+    """What is added to the scores, [heads, L, M] or [G, heads, L, M]; without a bias there is one head."""
+    if mask is None:
+        return bias
+    return mask.unsqueeze(1) if bias is None else bias + mask.unsqueeze(1)
+
+
+def _plain_attend(
+    query: paddle.Tensor,
+    key: paddle.Tensor,
+    value: paddle.Tensor,
+    bias: paddle.Tensor | None,
+    dropout: float,
+    scale: float | None,
+    mask: paddle.Tensor | None,
+) -> paddle.Tensor:
+    """`attend` of [N, heads, L, D] by matrix products."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
+    # one condition: Paddle traces all parts of nested ones into a program, where a tensor has no place
     if cpu.is_on_cpu(query) and not dropout and query.shape[2] * key.shape[2] >= cpu.MIN_SCORES:
         return cpu.attend(query, key, value, scale, bias, mask)
     scores = paddle.matmul(query * scale, key, transpose_y=True).astype("float32")
-    if mask is not None:
-        bias = mask.unsqueeze(1) if bias is None else bias + mask.unsqueeze(1)
-    if bias is not None:
-        biased = scores.reshape([-1, *bias.shape]) + bias.astype("float32")
-        scores = biased.reshape([-1, *scores.shape[1:]])
+    if bias is not None or mask is not None:
+        added = _total(bias, mask).astype("float32")
+        scores = (scores.reshape([-1, *added.shape]) + added).reshape([-1, *scores.shape[1:]])
     weights = F.softmax(scores)
     if dropout:
         weights = F.dropout(weights, dropout)
     return paddle.matmul(weights.astype(value.dtype), value)
 
 
-def fused_attend(
+def flash_attend(
     query: paddle.Tensor,
     key: paddle.Tensor,
     value: paddle.Tensor,
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> paddle.Tensor:
-    """`attend` without a bias, by Paddle's fused operator."""
+    """`attend` of [N, L, heads, D] without a bias, by Paddle's flash attention."""
     channels, wanted = query.shape[-1], value.shape[-1]
     if scale is not None:
         query = query * (scale * channels**0.5)
@@ -85,9 +134,28 @@ def fused_attend(
         length = -(-max(channels, wanted) // 8) * 8
         query = query * (length / channels) ** 0.5
         query, key, value = (F.pad(x, [0, length - x.shape[-1], 0, 0]) for x in (query, key, value))
-    swapped = (x.transpose([0, 2, 1, 3]) for x in (query, key, value))  # it takes [N, L, heads, D]
-    mixed = F.scaled_dot_product_attention(*swapped, dropout_p=dropout).transpose([0, 2, 1, 3])
+    mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
     return mixed if mixed.shape[-1] == wanted else mixed[..., :wanted]
+
+
+def biased_attend(
+    query: paddle.Tensor,
+    key: paddle.Tensor,
+    value: paddle.Tensor,
+    added: paddle.Tensor,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> paddle.Tensor:
+    """`attend` of [N, L, heads, D] by Paddle's memory-efficient attention.
+
+    What is `added` to the scores is [heads, L, M] or [G, heads, L, M], and has a gradient. The operator
+    writes a gradient for each of the N without a check. So it gets a bias for each.
+    """
+    num_all, length, num_heads, _ = query.shape
+    num_apart = added.shape[0] if added.ndim == 4 else 1
+    shape = [num_all // num_apart, num_apart, num_heads, length, key.shape[1]]
+    of_each = added.astype(query.dtype).expand(shape).flatten(0, 1)
+    return memory_efficient_attention(query, key, value, of_each, p=dropout, scale=scale)
 
 
 class SelfAttention(nn.Layer):
@@ -134,18 +202,17 @@ class SelfAttention(nn.Layer):
         self, x: paddle.Tensor, bias: paddle.Tensor | None = None, mask: paddle.Tensor | None = None
     ) -> paddle.Tensor:
         """Tokens [N, L, channels] to the same shape; `bias` and `mask` as of `attend`."""
-        query, key, value = self.heads(x).unbind()
+        query, key, value = self.heads(x)
         return self.mixed(query, key, value, bias, mask)
 
-    def heads(self, x: paddle.Tensor) -> paddle.Tensor:
-        """Queries, keys and values of tokens [N, L, channels], [3, N, heads, L, D]."""
+    def heads(self, x: paddle.Tensor) -> Sequence[paddle.Tensor]:
+        """Queries, keys and values of tokens [N, L, channels], each [N, L, heads, D]."""
         length, channels = x.shape[1:]
         qkv = self.qkv(x)
         if not self.key_bias:
             of_all = paddle.concat([self.q_bias, paddle.zeros_like(self.q_bias), self.v_bias])
             qkv = qkv + of_all.astype(qkv.dtype)
-        qkv = qkv.reshape([-1, length, 3, self.num_heads, channels // self.num_heads])
-        return qkv.transpose([2, 0, 3, 1, 4])
+        return qkv.reshape([-1, length, 3, self.num_heads, channels // self.num_heads]).unbind(2)
 
     def mixed(
         self,
@@ -155,12 +222,11 @@ class SelfAttention(nn.Layer):
         bias: paddle.Tensor | None = None,
         mask: paddle.Tensor | None = None,
     ) -> paddle.Tensor:
-        """Tokens [N, L, channels] of queries, keys and values [N, heads, L, D]."""
+        """Tokens [N, L, channels] of queries, keys and values [N, L, heads, D]."""
         dropout = self.attention_dropout if self.training else 0.0
         attended = attend(query, key, value, bias, dropout, self.scale, mask)
-        length, channels = query.shape[2], self.num_heads * query.shape[3]
-        joined = cpu.transpose(attended, [0, 2, 1, 3]).reshape([-1, length, channels])
-        return self.dropout(self.proj(joined))
+        _, length, num_heads, channels = query.shape
+        return self.dropout(self.proj(attended.reshape([-1, length, num_heads * channels])))
 
 
 class Mlp(nn.Layer):

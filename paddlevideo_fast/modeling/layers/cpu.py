@@ -227,7 +227,7 @@ def attend(
     bias: paddle.Tensor | None,
     mask: paddle.Tensor | None,
 ) -> paddle.Tensor:
-    """`attention.attend` on a CPU, by blocks of scores; the gradient computes the scores again.
+    """`attention.attend` of [N, heads, L, D] on a CPU, by blocks of scores; the gradient computes them again.
 
     So the scores are never in memory as a whole, as in flash attention.
 
@@ -251,7 +251,7 @@ class _Attention(PyLayer):
         ctx.wanted = [not one.stop_gradient for one in (query, key, value, *bias)]
         ctx.scale, ctx.mask = scale, mask
         ctx.num_heads = query.shape[1]
-        queries, keys, values = _of_heads(query, scale), _of_heads(key), _of_heads(value)
+        queries, keys, values = _of_heads(query, scale), *(x.contiguous().flatten(0, 1) for x in (key, value))
         scores = _Scores(queries, keys, ctx.num_heads, mask, bias)
         out = _empty([*query.shape[:3], value.shape[3]])
         written = as_array(out).reshape(-1, *out.shape[2:])
@@ -270,7 +270,8 @@ class _Attention(PyLayer):
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
         queries, keys, values, out, *bias = ctx.saved_tensor()
-        scores, given = _Scores(queries, keys, ctx.num_heads, ctx.mask, bias), _of_heads(gradient)
+        scores = _Scores(queries, keys, ctx.num_heads, ctx.mask, bias)
+        given = gradient.contiguous().flatten(0, 1)
         shared = np.einsum("hij,hij->hi", as_array(given), as_array(out).reshape(given.shape))[..., None]
         results = [paddle.zeros(one.shape, "float32") for one in (queries, keys, values, *bias)]
         of_query, of_key, of_value = map(as_array, results[:3])
@@ -292,7 +293,7 @@ class _Attention(PyLayer):
         return _wanted(ctx, *by_heads, *results[3:])
 
 
-def _of_heads(x: paddle.Tensor, scale: float = 1.0) -> paddle.Tensor:
+def _of_heads(x: paddle.Tensor, scale: float) -> paddle.Tensor:
     """[N, heads, L, D] to a scaled copy [N * heads, L, D]."""
     out = _empty(x.shape)
     np.multiply(as_array(x), np.float32(scale), out=as_array(out))

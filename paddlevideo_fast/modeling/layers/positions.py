@@ -75,7 +75,7 @@ def table_in_program(num_tokens: int, channels: int) -> paddle.Tensor:
     return (sine * by_sine + cosine * by_cosine).flatten(0, 1)[:num_tokens]
 
 
-def rotation(grid: Sequence[int], channels: int) -> paddle.Tensor:
+def rotation(grid: Sequence[int], channels: int, num_heads: int) -> paddle.Tensor:
     """By how much `rotated` turns the channels of each token of a grid, along three axes.
 
     A third of the channels, rounded down to an even number, belongs to each axis; what is left does not turn.
@@ -85,25 +85,28 @@ def rotation(grid: Sequence[int], channels: int) -> paddle.Tensor:
     Args:
         grid: tokens along T, H, W; the last axis runs fastest.
         channels: of a head.
+        num_heads: all turn alike; tables of one head would make a CPU several times slower.
 
     Returns:
-        Cosines and sines, float32 [2, tokens, channels]. A device gets each of them once.
+        Cosines and sines, float32 [2, tokens, heads, channels]. A device gets each of them once.
 
     References:
         Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", arXiv 2104.09864.
         Assran et al., "V-JEPA 2", arXiv 2506.09985, section 2.1.
     """
-    return constant(_rotation, *grid, channels)
+    return constant(_rotation, *grid, channels, num_heads)
 
 
 def rotated(x: paddle.Tensor, rotation: paddle.Tensor) -> paddle.Tensor:
-    """Queries or keys [..., L, D], each pair of channels turned by `rotation` [2, L, D]."""
+    """Queries or keys [N, L, heads, D], each pair of channels turned by `rotation` [2, L, heads, D]."""
     cosines, sines = rotation.astype(x.dtype).unbind()
     quarter_turn = constant(_quarter_turn, x.shape[-1]).astype(x.dtype)
     return x * cosines + paddle.matmul(x, quarter_turn) * sines
 
 
-def _rotation(num_times: int, num_rows: int, num_columns: int, channels: int) -> paddle.Tensor:
+def _rotation(
+    num_times: int, num_rows: int, num_columns: int, channels: int, num_heads: int
+) -> paddle.Tensor:
     grid = [num_times, num_rows, num_columns]
     half = channels // 3 // 2
     rates = np.tile(10000.0 ** -(np.arange(half) / max(half, 1)), 2)
@@ -116,7 +119,7 @@ def _rotation(num_times: int, num_rows: int, num_columns: int, channels: int) ->
     if channels > 6 * half:
         parts.append(paddle.zeros([*grid, channels - 6 * half]))
     angles = paddle.concat(parts, axis=-1).flatten(0, 2)
-    return paddle.stack([angles.cos(), angles.sin()])
+    return paddle.stack([angles.cos(), angles.sin()]).unsqueeze(2).tile([1, 1, num_heads, 1])
 
 
 def _quarter_turn(channels: int) -> paddle.Tensor:
