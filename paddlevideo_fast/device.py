@@ -7,6 +7,7 @@ nothing is copied.
 """
 
 import functools
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from paddlevideo_fast.machine import gpu_number
 
 LAG = 2  # batches that the host may be ahead of what it reads; more would not hide more
 _MAX_UPLOADS = 64  # of small arrays under way, some steps' worth
+_MAX_WORKSPACE_MB = 4096  # enough for the fastest algorithm of nearly all convolutions
 
 Key = tuple[tuple[int, ...], str]
 
@@ -144,6 +146,61 @@ def upload(array: np.ndarray) -> paddle.Tensor:
         return paddle.to_tensor(array)
     buffers = _buffers.setdefault(number, PinnedBuffers(number, _MAX_UPLOADS))
     return buffers.send(buffers.fill(array))
+
+
+def tune_gpu(has_fixed_shapes: bool, in_16_bits: bool) -> str:
+    """Sets the flags with which Paddle trains fastest on a GPU; one that the environment has stays.
+
+    On a CPU nothing changes. A key of RUNTIME is in the environment since `config.startup.prepare_process`.
+
+    Args:
+        has_fixed_shapes: steps have the same shape, so that timing cuDNN's algorithms pays.
+        in_16_bits: the network computes in 16 bits.
+
+    Returns:
+        The GPU and what is in force, for the log; "" on a CPU.
+    """
+    number = gpu_number(paddle.get_device())
+    if number is None:
+        return ""
+    gpu = paddle.device.cuda.get_device_properties(number)
+    search, norm, workspace = (
+        "FLAGS_cudnn_exhaustive_search",
+        "FLAGS_cudnn_batchnorm_spatial_persistent",
+        "FLAGS_conv_workspace_size_limit",
+    )
+    exact = "FLAGS_cudnn_deterministic"  # Paddle refuses it together with the search
+    wanted = {
+        search: has_fixed_shapes and not paddle.get_flags(exact)[exact],
+        norm: in_16_bits,  # in float32 it gains little, and may overflow
+        workspace: min(_MAX_WORKSPACE_MB, gpu.total_memory >> 24),  # a sixteenth
+        "FLAGS_max_inplace_grad_add": 8,  # read where a static graph is built
+    }
+    paddle.set_flags({name: value for name, value in wanted.items() if name not in os.environ})
+    flags = paddle.get_flags([search, norm, workspace])
+    return (
+        f"{gpu.name} (sm {gpu.major}{gpu.minor}, {gpu.total_memory / 2**30:.0f} GiB), "
+        f"cuDNN search {_on(flags[search])}, persistent batch norm {_on(flags[norm])}, "
+        f"workspace {flags[workspace]} MiB"
+    )
+
+
+def _on(value: bool) -> str:
+    return "on" if value else "off"
+
+
+def gpu_memory_mb() -> dict[str, int]:
+    """MiB of the GPU: what tensors have, what Paddle holds, and the most that tensors had; empty on a CPU."""
+    number = gpu_number(paddle.get_device())
+    if number is None:
+        return {}
+    cuda = paddle.device.cuda
+    asked = {
+        "memory_mb": cuda.memory_allocated,
+        "memory_reserved_mb": cuda.memory_reserved,
+        "memory_peak_mb": cuda.max_memory_allocated,
+    }
+    return {name: ask(number) >> 20 for name, ask in asked.items()}
 
 
 def _key(array: Any) -> Key:

@@ -35,7 +35,7 @@ from paddlevideo_fast.io.files import as_path, atomic_write_all
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader import Classes, check_classes, classes_of_weights, write_class_names
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import build_model, classes_of, load_weights, take_network_layout
+from paddlevideo_fast.modeling import build_for_clips, classes_of, load_weights
 from paddlevideo_fast.modeling.layers.batch_norm import BATCH_NORMS
 from paddlevideo_fast.modeling.lora import RECORD
 from paddlevideo_fast.modeling.weights import read_weights
@@ -126,8 +126,7 @@ def _candidates(spec: RunSpec, files: Sequence[Path], last: int | None) -> list[
 
 def _averager(spec: RunSpec, pipelines: Pipelines, stack: contextlib.ExitStack) -> Averager:
     """What validates weights of the run's network; `stack` ends its loaders."""
-    model = build_model(spec.model, load_pretrained=False)
-    take_network_layout(model)
+    model = build_for_clips(spec.model, spec.run.amp, load_pretrained=False)
     selection, metric = Selection(spec.selection), make_metric(spec)
     if metric.value_names:
         selection.check(metric.names_with(classes_of(spec.model)))

@@ -15,11 +15,12 @@ from paddlevideo_fast.assembly.features import head_only, with_features
 from paddlevideo_fast.assembly.plan import RunPlan, batch_shapes
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.spec import ComponentSection
+from paddlevideo_fast.device import tune_gpu
 from paddlevideo_fast.engine import Distribution, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.protocols import BatchLoader
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import build_model, count_parameters, take_network_layout
+from paddlevideo_fast.modeling import build_for_clips, count_parameters
 from paddlevideo_fast.modeling.freezing import Freezing, frozen_parameters
 from paddlevideo_fast.modeling.lora import add_lora
 from paddlevideo_fast.modeling.recompute import recompute_stages
@@ -129,8 +130,11 @@ def training_setup(
     spec, distribution = plan.spec, distribution or Distribution()
     paddle.seed(spec.run.seed)
     from_features = spec.run.features is not None
-    model = build_model(spec.model, load_pretrained and not from_features, class_names(spec))
-    take_network_layout(model)
+    in_16_bits, load = spec.run.amp, load_pretrained and not from_features
+    told = tune_gpu(plan.has_fixed_shapes, in_16_bits)
+    model = build_for_clips(spec.model, in_16_bits, load, class_names(spec))
+    if told:
+        logger.info("device: %s%s", told, ", channels last" if model.layout == "NTHWC" else "")
     if from_features:
         model = head_only(spec, model)
     lora = "" if spec.lora is None else _with_lora(spec, model)

@@ -19,7 +19,7 @@ from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.features import KIND, StoredFeatures, first_row
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import Preprocess, build_model, classes_of, load_weights, take_network_layout
+from paddlevideo_fast.modeling import Preprocess, build_for_clips, classes_of, load_weights
 from paddlevideo_fast.modeling.features import digest_of
 from paddlevideo_fast.modeling.soft_labels import ShapedPreprocess, soft_label_loss
 
@@ -153,7 +153,7 @@ def make_distillation(
         logger.info("logits of the teacher: %s, %d copies", stored.folder, stored.index.num_copies)
         return StoredDistillation(stored, split.dataset, **shared)
     weights = _weights_of(spec, planned)
-    teacher = _built(planned, weights)
+    teacher = _built(planned, weights, spec.run.amp)
     checked_class_names(spec, weights)
     preprocess = Preprocess(*planned.normalization, teacher.layout)
     shaped = ShapedPreprocess(preprocess, planned.num_frames, planned.crop_size or None)
@@ -195,10 +195,9 @@ def _weights_of(spec: RunSpec, planned: TeacherPlan) -> str:
         ) from None
 
 
-def _built(planned: TeacherPlan, weights: str) -> Any:
+def _built(planned: TeacherPlan, weights: str, in_16_bits: bool) -> Any:
     with planned.spec.config.placing():
-        teacher: Any = build_model(planned.spec.model, load_pretrained=False)
-    take_network_layout(teacher)
+        teacher: Any = build_for_clips(planned.spec.model, in_16_bits, load_pretrained=False)
     try:
         load_weights(teacher, weights, strict=True)
     except WeightError as error:

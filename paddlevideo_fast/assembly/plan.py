@@ -43,6 +43,11 @@ class RunPlan:
     precision: Precision
     teacher: TeacherPlan | None = None
 
+    @property
+    def has_fixed_shapes(self) -> bool:
+        """Whether all steps of an epoch have the same shape; not those of multigrid's short cycle."""
+        return not any(phase.short_cycle for phase in self.phases)
+
 
 @placed
 def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:

@@ -23,6 +23,7 @@ from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import leaves
 from paddlevideo_fast.config.yaml_source import dotted
+from paddlevideo_fast.device import tune_gpu
 from paddlevideo_fast.engine import (
     BackgroundStore,
     CheckpointStore,
@@ -52,11 +53,10 @@ from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger, log_file
 from paddlevideo_fast.machine import MKL_PATH, available_cores
 from paddlevideo_fast.modeling import (
-    build_model,
+    build_for_clips,
     classes_of,
     count_parameters,
     load_weights,
-    take_network_layout,
 )
 from paddlevideo_fast.modeling.explain import by_grad_cam
 from paddlevideo_fast.modeling.weights import base_of
@@ -223,8 +223,9 @@ def _test(
 
     distribution.gather_from(take_output)
     precision = make_precision(spec)
-    model = build_model(spec.model, load_pretrained=False)
-    take_network_layout(model)
+    model = build_for_clips(spec.model, spec.run.amp, load_pretrained=False)
+    if told := tune_gpu(has_fixed_shapes=True, in_16_bits=spec.run.amp):
+        logger.info("device: %s", told)
     distribution.gather_from(lambda: checked_class_names(spec, weights))  # says more than another shape does
     logger.info(load_weights(model, weights, strict=True).summary())
     split = make_split(spec, "test", model.layout, distribution, store.folder, pipelines)

@@ -320,7 +320,9 @@ class GradientAccumulation:
 
 @dataclass(frozen=True)
 class RuntimeSettings:
-    """How Paddle uses the machine; null leaves an option as Paddle has it. See the page on the runtime.
+    """How Paddle uses the machine; null leaves an option as Paddle has it, if its text says no other default.
+
+    The page on performance says when each helps.
 
     Args:
         cpu_affinity: CPU cores of the training processes of this machine, dealt out evenly: a list of their
@@ -328,8 +330,11 @@ class RuntimeSettings:
         allocator_strategy: `auto_growth` takes memory as it is needed, `naive_best_fit` in large pieces.
         fraction_of_gpu_memory_to_use: size of a large piece, as a share of the GPU's memory; GPU only.
         cudnn_exhaustive_search: time cuDNN's algorithms for each new shape and keep the fastest; GPU only.
-        conv_workspace_size_limit: MiB that a cuDNN algorithm may use on the side; GPU only.
-        cudnn_batchnorm_spatial_persistent: cuDNN's faster batch norm, which may overflow; GPU only.
+            null: true, but false with multigrid's short cycle, and with FLAGS_cudnn_deterministic.
+        conv_workspace_size_limit: MiB that a cuDNN algorithm may use on the side; GPU only. null: a sixteenth
+            of the GPU's memory, at most 4096.
+        cudnn_batchnorm_spatial_persistent: cuDNN's faster batch norm, which may overflow; GPU only. null:
+            true with `amp`.
         enable_cublas_tensor_op_math: tensor cores in cuBLAS, with their rounding; GPU only.
         tf32: false makes cuBLAS and cuDNN compute float32 in float32; GPU only.
         build_strategy: switches of `paddle.static.BuildStrategy`, with `to_static`.

@@ -20,7 +20,7 @@ from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.doctor.timing import SyntheticLoader, time_steps
 from paddlevideo_fast.loader import BadSamples, ClipBatchSampler, build_dataset
-from paddlevideo_fast.modeling import MacCounter, Preprocess, build_model, take_network_layout
+from paddlevideo_fast.modeling import MacCounter, Preprocess, build_for_clips
 from paddlevideo_fast.modeling.contexts import hooked
 from paddlevideo_fast.modeling.layers.batch_norm import set_num_splits
 from paddlevideo_fast.registry import BACKBONES
@@ -332,8 +332,7 @@ def _map_side(layer: nn.Layer, shape: Sequence[int]) -> int:
 def _setup_without_data(plan: RunPlan) -> TrainingSetup:
     spec = plan.spec
     paddle.seed(spec.run.seed)
-    model = build_model(spec.model, load_pretrained=False)
-    take_network_layout(model)
+    model = build_for_clips(spec.model, spec.run.amp, load_pretrained=False)
     optimizer, _ = build_optimizer(spec.optimizer or {}, model)
     pipeline = plan.pipelines["train"]
     unread: Any = None  # the shapes are timed on made-up batches

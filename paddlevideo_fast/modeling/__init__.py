@@ -7,5 +7,5 @@ from paddlevideo_fast.modeling.distillation import RecognizerDistillation
 from paddlevideo_fast.modeling.heads import BaseHead
 from paddlevideo_fast.modeling.preprocess import Cutmix, MixedLabels, Mixup, Preprocess, VideoMix
 from paddlevideo_fast.modeling.pretraining import Pretrain, VideoMAEDecoder
-from paddlevideo_fast.modeling.recognizers import activation_of, build_model, classes_of, take_network_layout
+from paddlevideo_fast.modeling.recognizers import activation_of, build_for_clips, build_model, classes_of
 from paddlevideo_fast.modeling.weights import ClassNames, WeightReport, load_weights, read_weights

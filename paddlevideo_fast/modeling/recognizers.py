@@ -14,6 +14,7 @@ from paddlevideo_fast.config.sections import Group
 from paddlevideo_fast.config.types import Activation, Size, arguments_of
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.freezing import Freezable
 from paddlevideo_fast.modeling.heads import STRIDE, BaseHead, mean_logits
@@ -402,11 +403,39 @@ def build_model(
     return model
 
 
-def take_network_layout(model: nn.Layer) -> None:
-    """Has a model take clips as it computes: [N, T, H, W, 3] where the backbone's `data_format` is "NHWC".
+def build_for_clips(
+    section: Mapping[str, Any],
+    in_16_bits: bool = False,
+    load_pretrained: bool = True,
+    classes: ClassNames | None = None,
+) -> Any:
+    """A model that takes clips as it computes: [N, T, H, W, 3] where the backbone's `data_format` is "NHWC".
 
     Clips leave the loader in this order, so no step brings them into another and back. The program that is
     exported takes [N, T, 3, H, W] for any `data_format`.
+
+    Args:
+        section: see `build_model`.
+        in_16_bits: the model computes in 16 bits. On a GPU, a 2D network whose section names no `data_format`
+            has "NHWC" then, as tensor cores take it; weights are the same in both.
+        load_pretrained: see `build_model`.
+        classes: see `load_weights`.
     """
+    if in_16_bits and gpu_number(paddle.get_device()) is not None:
+        section = _channels_last(section)
+    model = build_model(section, load_pretrained, classes)
     if isinstance(model, Recognizer2D) and model.backbone.data_format == "NHWC":
         model.layout, model.backbone.input_format = "NTHWC", "NHWC"
+    return model
+
+
+def _channels_last(section: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The section with `data_format` "NHWC" in backbone and head, if both may have it and none names one."""
+    parts = {}
+    for name, registry in (("backbone", BACKBONES), ("head", HEADS)):
+        part = section.get(name) or {}
+        known = arguments_of(registry.get(part["name"])) if "name" in part else {}
+        if "data_format" in part or "data_format" not in known:
+            return section
+        parts[name] = {**part, "data_format": "NHWC"}
+    return {**section, **parts}

@@ -8,7 +8,7 @@ from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import build_dataset
 from paddlevideo_fast.loader.request import ClipRequest
-from paddlevideo_fast.modeling import Preprocess, build_model, take_network_layout
+from paddlevideo_fast.modeling import Preprocess, build_for_clips
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,7 @@ def test_a_line_sets_pipeline_and_network(name, sizes, tmp_path, make_clip):
     assert "crop_size" not in cfg
     plan = plan_run(RunSpec.of(cfg))
     section = {"format": "VideoDataset", "file_path": str(tmp_path / "a.list"), "data_prefix": str(tmp_path)}
-    model = build_model(cfg["MODEL"], load_pretrained=False)
-    take_network_layout(model)
+    model = build_for_clips(cfg["MODEL"], load_pretrained=False)
     model.eval()
     for split in ("train", "valid", "test"):
         dataset = build_dataset(section, plan.pipelines[split], training=False, seed=0)

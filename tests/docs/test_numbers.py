@@ -50,7 +50,7 @@ NOT_MEASURED = {
         "model_zoo": "0.1 0.2 0.5",
         "multigrid": "1.1 1.5",
         "paddlex": "2",
-        "performance": "0 2 3 4",
+        "performance": "0 2 3 4 512 4096",
         "remote_data": "0.25 1 4 10",
         "training": "0.1 4 95",
         "serving": "2 16",

@@ -10,7 +10,7 @@ import pytest
 from paddle import nn
 
 from paddlevideo_fast.errors import ExplanationError
-from paddlevideo_fast.modeling import Preprocess, build_model, take_network_layout
+from paddlevideo_fast.modeling import Preprocess, build_for_clips, build_model
 from paddlevideo_fast.modeling.backbones import Backbone
 from paddlevideo_fast.modeling.explain import _chosen, _maps, by_grad_cam, grad_cam, occlusion
 from paddlevideo_fast.modeling.features import HeadOnly
@@ -55,9 +55,7 @@ def transformer(**backbone):
 def channels_last():
     section = section_of(data_format="NHWC")
     section["head"]["data_format"] = "NHWC"
-    model = build_model(section)
-    take_network_layout(model)
-    return model
+    return build_for_clips(section)
 
 
 FAMILIES = {
