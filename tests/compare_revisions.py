@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 TIMES = ("batch_cost", "reader_cost", "ips", "eta_sec", "sec", "efficiency")
+SHOWN = ("grad_norm",)  # of records; an earlier revision may not have it
 QUIET = ("use_visualdl=false", "report=false", "log_interval=1", "num_threads=1")
 Facts = dict[str, Any]
 
@@ -207,7 +208,7 @@ def digests(values: Mapping[str, Any], path: str = "") -> dict[str, str]:
 def differences(before: Any, after: Any, place: str = "") -> Iterator[str]:
     """The values that differ, each with its place."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for key in [*before, *(key for key in after if key not in before)]:
+        for key in [*before, *(key for key in after if key not in before and key not in SHOWN)]:
             yield from differences(before.get(key), after.get(key), f"{place}/{key}")
     elif before != after and not (before != before and after != after):
         yield f"{place}: {reprlib.repr(before)} before, {reprlib.repr(after)} now"

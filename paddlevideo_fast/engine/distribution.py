@@ -71,10 +71,12 @@ class Distribution:
     Attributes:
         rank: of this process, from 0.
         world_size: processes of the job.
+        has_whole_gradients: gradients are the means over all ranks before the optimizer's step.
     """
 
     rank = 0
     world_size = 1
+    has_whole_gradients = True
 
     @property
     def is_main(self) -> bool:
@@ -178,6 +180,7 @@ class FleetDistribution(Distribution):
             _start_sharding(self.settings.sharding_degree, self.world_size)
         else:
             dist.init_parallel_env()
+        self.has_whole_gradients = not self._sharded
         self._rank_groups: dict[int, RankGroup | None] = {1: None}
         self._shared_error: Exception | None = None
         self._frozen_at_start: list[bool] = []

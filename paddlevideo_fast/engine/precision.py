@@ -33,10 +33,12 @@ class Precision:
 
     Attributes:
         name: for the log and the checkpoint.
+        scale: what the loss, and so every gradient, is multiplied by.
         any_rank: whether a flag on the device is set on any rank, so that all ranks skip the same steps.
     """
 
     name = "float32"
+    scale: float | paddle.Tensor = 1.0
     any_rank: Callable[[paddle.Tensor], paddle.Tensor] = staticmethod(lambda flag: flag)
 
     def forward(self, model: Callable[[paddle.Tensor], Logits], clips: paddle.Tensor) -> Logits:
@@ -104,6 +106,10 @@ class MixedPrecision(Precision):
         self._scale = LossScale() if dtype == "float16" else None
 
     @property
+    def scale(self) -> float | paddle.Tensor:  # type: ignore[override]
+        return 1.0 if self._scale is None else self._scale.value
+
+    @property
     def low_layers(self) -> tuple[type[nn.Layer], ...]:
         """The classes of layers that compute in 16 bits; norms never do."""
         return _MATRIX_LAYERS if self.level == "O1" else (nn.Layer,)
@@ -138,7 +144,7 @@ class MixedPrecision(Precision):
         )
 
     def backward(self, loss: paddle.Tensor) -> None:
-        (loss if self._scale is None else loss * self._scale.value).backward()
+        (loss if self._scale is None else loss * self.scale).backward()
 
     def optimizer_step(self, optimizer: paddle.optimizer.Optimizer, model: VideoModel) -> None:
         if self._scale is None:

@@ -130,12 +130,16 @@ def _is_until(line: str, step: int, epoch: int) -> bool:
 
 def _step_line(record: Record) -> str:
     eta = datetime.timedelta(seconds=int(record["eta_sec"])) if "eta_sec" in record else "not known yet"
-    efficiency = f", efficiency: {record['efficiency']:.1%}" if "efficiency" in record else ""
+    more = f", efficiency: {record['efficiency']:.1%}" if "efficiency" in record else ""
+    more += f", grad_norm: {record['grad_norm']:.5g}" if "grad_norm" in record else ""
+    if "memory_mb" in record:
+        now, held, most = (record[f"memory_{name}mb"] / 1024 for name in ("", "reserved_", "peak_"))
+        more += f", memory: {now:.1f} GiB, reserved: {held:.1f} GiB, peak: {most:.1f} GiB"
     return (
         f"epoch:[{record['epoch']:>3d}/{record['epochs']:<3d}] train step:{record['step_in_epoch']:<4d} "
         f"loss: {record['loss']:7.5f} lr: {record['lr']:f} {_shares(record)} "
         f"batch_cost: {record['batch_cost']:.5f} sec, reader_cost: {record['reader_cost']:.5f} sec, "
-        f"ips: {record['ips']:.5f} instance/sec, eta: {eta}{efficiency}"
+        f"ips: {record['ips']:.5f} instance/sec, eta: {eta}{more}"
     )
 
 

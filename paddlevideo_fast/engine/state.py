@@ -73,13 +73,17 @@ class TrainerState:
 
 @dataclass
 class StepRecord:
-    """One optimizer step whose values are still on the device; without logits: this rank had no clips."""
+    """One optimizer step whose values are still on the device.
+
+    Without logits: this rank had no clips. Without a gradient norm: nobody asked for it.
+    """
 
     step: int
     loss: paddle.Tensor
     logits: list[paddle.Tensor]
     labels: list[np.ndarray]
     ids: list[int]
+    gradient_norm: paddle.Tensor | None = None
 
 
 class StepWindow:
@@ -109,7 +113,8 @@ class StepWindow:
             last_good: the newest checkpoint, for the error's message.
 
         Returns:
-            The newest step's loss and shares of right clips; nothing where the window is empty.
+            The newest step's loss, shares of right clips, and gradient norm if it was asked for; nothing
+            where the window is empty.
 
         Raises:
             NonFiniteLossError: a loss is NaN or infinite; names the step, the clips and the last checkpoint.
@@ -131,6 +136,8 @@ class StepWindow:
                 latest[name] = sum(hits for hits, _ in counted) / max(counts[name], 1)
             for name, value in latest.items():
                 averages.setdefault(name, Average()).add(value, counts[name])
+        if (norm := records[-1].gradient_norm) is not None:
+            latest["grad_norm"] = norm.item()
         return latest
 
 

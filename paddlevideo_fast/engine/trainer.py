@@ -126,6 +126,7 @@ class Trainer:
         epoch_cost_sec: training time of the newest epoch, without what follows it.
         step_sync: what the ranks tell each other.
         num_own_clips: clips of the newest step on this rank.
+        wants_gradient_norm: measure the gradients of the next steps, before they are clipped.
         stop_reason: why training ends before its last epoch; set by `stop`.
         last_checkpoint: set by the checkpoint callback; named when the loss is not finite.
     """
@@ -155,6 +156,7 @@ class Trainer:
         self.steps_per_epoch = self.total_steps = 0
         self.reader_cost_sec = self.batch_cost_sec = self.epoch_cost_sec = 0.0
         self.num_own_clips = 0
+        self.wants_gradient_norm = False
         self._stand_in: Batch | None = None
         self.last_checkpoint: str | None = None
         self.interrupt = InterruptGuard()
@@ -358,6 +360,9 @@ class Trainer:
             if len(batch):
                 logits = outputs[0] if isinstance(outputs, tuple) else outputs
                 logits_list.append(logits.detach())
+        gradient_norm = None
+        if self.wants_gradient_norm and self.distribution.has_whole_gradients:
+            gradient_norm = _norm_of_gradients(self.model) / self.precision.scale
         self.precision.optimizer_step(self._step_optimizer, self.model)
         self.window.add(
             StepRecord(
@@ -366,6 +371,7 @@ class Trainer:
                 logits=logits_list,
                 labels=[batch.labels for batch, _ in taken if len(batch)],
                 ids=[int(i) for batch in batches for i in batch.ids],
+                gradient_norm=gradient_norm,
             )
         )
 
@@ -381,6 +387,13 @@ class Trainer:
     def call(self, hook: str) -> None:
         """Calls a hook of all callbacks, in their order; those that only show cannot end the run."""
         call_hook(self.callbacks, hook, self)
+
+
+@paddle.no_grad()
+def _norm_of_gradients(model: VideoModel) -> paddle.Tensor:
+    """The norm of all gradients together, on the device."""
+    gradients = (each.grad for each in model.parameters() if each.grad is not None)
+    return paddle.add_n([each.astype("float32").square().sum() for each in gradients]).sqrt()
 
 
 def step_seed(seed: int, step: int, rank: int = 0) -> int:

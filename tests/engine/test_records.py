@@ -10,14 +10,15 @@ import paddle
 import pytest
 from small_runs import Changed
 
-from paddlevideo_fast.engine import Distribution, Evaluator
-from paddlevideo_fast.engine.callbacks import Recorder
+from paddlevideo_fast.engine import Distribution, Evaluator, Precision, RoundedPrecision
+from paddlevideo_fast.engine.callbacks import Callback, Recorder
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.state import StepRecord, StepWindow
 from paddlevideo_fast.engine.trackers import TrackedRun, VisualDL
 from paddlevideo_fast.loader import DecodeFailure
 from paddlevideo_fast.metrics import CenterCropMetric
 from paddlevideo_fast.report.drawings import curve_figures
+from tests.support.fake_device import FakeDevice
 
 
 def test_the_log_line_is_paddlevideos(make_trainer, caplog):
@@ -25,14 +26,15 @@ def test_the_log_line_is_paddlevideos(make_trainer, caplog):
         make_trainer([Recorder([ConsoleSink()], interval=4)], epochs=1).fit()
     lines = [record.getMessage() for record in caplog.records if "train step" in record.getMessage()]
     number = r"\d+\.\d{5}"
-    line = (  # of three classes, so without top5
+    line = (  # of three classes, so without top5; what follows is ours
         rf"epoch:\[  1/1  \] train step:0    loss: {number} lr: 0\.100000 top1: {number} "
         rf"batch_cost: {number} sec, reader_cost: {number} sec, ips: {number} instance/sec, eta: "
     )
     assert len(lines) == 2
     # the first step starts workers and fills caches: its time says nothing about the steps to come
-    assert re.fullmatch(line + "not known yet", lines[0]), lines[0]
-    assert re.fullmatch(line.replace("step:0   ", "step:4   ") + r"0:00:0\d", lines[1]), lines[1]
+    norm = r", grad_norm: \d+\.\d+"
+    assert re.fullmatch(line + "not known yet" + norm, lines[0]), lines[0]
+    assert re.fullmatch(line.replace("step:0   ", "step:4   ") + r"0:00:0\d" + norm, lines[1]), lines[1]
 
 
 def test_the_efficiency_is_what_the_processes_reach_of_as_many_alone(make_trainer, caplog):
@@ -268,3 +270,55 @@ def test_reader_cost_is_the_wait_for_data_and_nothing_else(make_trainer, monkeyp
         assert step["reader_cost"] == 3 * accumulate_steps
         assert step["batch_cost"] == 8 * accumulate_steps + 7
         assert step["ips"] == 4 * accumulate_steps / step["batch_cost"]
+
+
+def scaling_by(scale):
+    precision = RoundedPrecision("O1", "float16")
+    precision.set_state_dict({**precision.state_dict(), "scale": [scale]})
+    return precision
+
+
+@pytest.mark.parametrize("precision", [Precision(), scaling_by(1024.0)])
+def test_the_norm_of_the_gradients_is_that_before_clipping(make_trainer, precision):
+    class Kept(Sink):
+        def write(self, record):
+            records.append(record)
+
+    class Watching(Callback):
+        def step_begin(self, trainer):
+            asked.append(trainer.wants_gradient_norm)
+
+    records, asked, norms = [], [], []
+    step = precision.optimizer_step
+
+    def watched(optimizer, model):
+        optimizer._grad_clip = paddle.nn.ClipGradByGlobalNorm(1e-3)
+        gradients = [each.grad.numpy() / np.float32(precision.scale) for each in model.parameters()]
+        norms.append(np.sqrt(sum((each.astype("float64") ** 2).sum() for each in gradients)))
+        step(optimizer, model)
+
+    precision.optimizer_step = watched
+    callbacks = [Recorder([Kept()], interval=4), Watching()]
+    make_trainer(callbacks, epochs=1, precision=precision, accumulate_steps=1).fit()
+    assert asked == [True, False, False, False, True, False]  # it costs time, so not in each step
+    found = [record["grad_norm"] for record in records if record["kind"] == "train"]
+    np.testing.assert_allclose(found, [norms[0], norms[4]], rtol=1e-5)
+    assert min(found) > 0.01
+
+
+def test_on_a_gpu_a_record_has_its_memory(make_trainer, caplog, monkeypatch):
+    class Written(ConsoleSink):
+        def write(self, record):
+            records.append(record)
+            super().write(record)
+
+    records, cuda = [], paddle.device.cuda
+    make_trainer([Recorder([Written()])], epochs=1).fit()
+    assert not any(name.startswith("memory") for name in records.pop(0))
+    for name, gib in (("memory_allocated", 1.5), ("memory_reserved", 4), ("max_memory_allocated", 3.25)):
+        monkeypatch.setattr(cuda, name, lambda number, gib=gib: int(gib * 2**30) if number == 0 else 0)
+    with caplog.at_level("INFO", logger="paddlevideo_fast"), FakeDevice().installed():
+        make_trainer([Recorder([Written()])], epochs=1).fit()
+    found = {name: value for name, value in records[1].items() if name.startswith("memory")}
+    assert found == {"memory_mb": 1536, "memory_reserved_mb": 4096, "memory_peak_mb": 3328}
+    assert ", memory: 1.5 GiB, reserved: 4.0 GiB, peak: 3.2 GiB" in caplog.text

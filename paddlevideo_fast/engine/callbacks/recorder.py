@@ -8,6 +8,7 @@ from typing import Any
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from paddlevideo_fast.device import gpu_memory_mb
 from paddlevideo_fast.engine.guard import call_hook
 from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.sinks import Record, Sink
@@ -23,7 +24,8 @@ class Recorder(Callback):
     """Writes "train" records every `interval` steps, and "train_epoch" and "valid" records after epochs.
 
     Nothing is read back from the device between two records. Costs are means over the steps since the last
-    record, in seconds. They include the time in which the host waits for the device at the record.
+    record, in seconds. They include the time in which the host waits for the device at the record. The norm
+    of the gradients is that of the record's own step, and is not measured in others.
 
     Args:
         sinks: get every record, in order. A sink that fails is left out, with one warning.
@@ -46,6 +48,9 @@ class Recorder(Callback):
 
     def epoch_begin(self, trainer: Trainer) -> None:
         self._reset_costs()
+
+    def step_begin(self, trainer: Trainer) -> None:
+        trainer.wants_gradient_norm = trainer.state.step_in_epoch % self.interval == 0
 
     def step_end(self, trainer: Trainer) -> None:
         self._steps += 1
@@ -91,6 +96,7 @@ class Recorder(Callback):
                 "batch_cost": batch_sec,
                 "reader_cost": self._reader_sec / self._steps,
                 "ips": ips,
+                **gpu_memory_mb(),
                 **({"efficiency": ips / alone} if alone else {}),
                 # the first step of a start is several times slower than those to come
                 **({} if self._is_first else {"eta_sec": steps_left * batch_sec}),
