@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddlevideo_fast.command_line import PROGRAM, CommandParser
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.config.settings import DatasetSettings, RunSettings
+from paddlevideo_fast.config.sections import ROOT
 from paddlevideo_fast.config.startup import prepare_process
-from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.errors import (
     EXIT_INTERRUPTED,
     EXIT_USER_ERROR,
@@ -193,10 +192,7 @@ _KEYS = {
 def _hint_at_key(name: str) -> str:
     """What to type in place of an unknown flag, whose `name` is a key of the config; "" where it is none."""
     name = name.replace("-", "_")
-    key = _KEYS.get(name)
-    for prefix, settings in (("", RunSettings), ("DATASET.", DatasetSettings)):
-        if key is None and name in arguments_of(settings):
-            key = f"{prefix}{name}"
+    key = _KEYS.get(name) or next(ROOT.holders(name, None), None)
     return f"; it is a key of the config: -o {key}=VALUE  sets it" if key else ""
 
 

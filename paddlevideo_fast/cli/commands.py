@@ -21,16 +21,18 @@ class Command(NamedTuple):
     """A subcommand.
 
     Attributes:
-        module: that has it; its function `run` does the work of a command line.
+        module: that has it.
         text: what it does, for the list of commands.
         parser: name of the function that makes its parser.
         logs: its log goes to stdout, as of a run; else results alone go there.
+        function: name of the function that does the work of a command line.
     """
 
     module: str
     text: str
     parser: str = "build_parser"
     logs: bool = False
+    function: str = "run"
 
     def load(self, function: str) -> Callable[..., Any]:
         """A function of the module, by name."""
@@ -45,7 +47,7 @@ class Command(NamedTuple):
         parser = self.make_parser()
         args = parser.parse_args(words)
         args.typed = shlex.join([*parser.prog.split(), *(sys.argv[1:] if words is None else words)])
-        return self.load("run")(args)
+        return self.load(self.function)(args)
 
     def make_parser(self) -> argparse.ArgumentParser:
         """Its parser."""
@@ -53,10 +55,10 @@ class Command(NamedTuple):
 
 
 class Group(Command):
-    """A subcommand that is a group of commands; its module has `main(argv)`."""
+    """A subcommand that is a group of commands."""
 
     def start(self, words: Sequence[str] | None = None) -> int:
-        return self.load("main")(words)
+        return self.load(self.parser)().start(words or [])
 
 
 COMMANDS: dict[str, Command] = {

@@ -3,8 +3,6 @@
 import argparse
 import os
 import shlex
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from paddlevideo_fast.cli.command import add_config_arguments, load_for_run, quiet_import
@@ -19,27 +17,15 @@ from paddlevideo_fast.io.files import atomic_write_text, read_text
 _NOT_COPIED = ("_BASE_", "imports", "paths")  # keys that mean another file in another folder
 
 
-class _Verb(Command):
-    """A command of the group; its function stands beside its parser, NAME_parser."""
-
-    def run(self, words: Sequence[str] | None) -> int | None:
-        return self.load(self.parser.removesuffix("_parser"))(self.make_parser().parse_args(words))
-
-
 _VERBS: dict[str, Command] = {
-    "show": _Verb(__name__, "print a config with all that it inherits, checked", "show_parser"),
-    "copy": _Verb(__name__, "write a config into a folder of yours, to change it", "copy_parser"),
+    "show": Command(__name__, "print a config with all that it inherits", "show_parser", function="show"),
+    "copy": Command(__name__, "write a copy of a config, to change it", "copy_parser", function="copy"),
 }
 
 
 def build_parser() -> GroupParser:
     """The parser of `paddlevideo-fast config`."""
     return GroupParser("config", _VERBS, "Shows a config as it is run, or copies one to change it.")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command line and returns its exit code."""
-    return build_parser().start(list(sys.argv[1:] if argv is None else argv))
 
 
 def show_parser() -> CommandParser:

@@ -9,7 +9,7 @@ It stores what the head takes: one feature for each clip, or one for each of its
 much disk they need before it starts; --dtype float16 halves that. With --logits it stores the scores of the
 whole network, for a student that learns from them.
 
-A cluster can do the work: --scheduler names Dask or a job scheduler. Or each job of an array computes a share
+A cluster can do the work: --scheduler names a Dask scheduler. Or each job of an array computes a share
 with --shard, and --merge combines the shares.
 
 After a stop, run the same command again: it computes what is missing. If the folder has features of other

@@ -137,11 +137,6 @@ def announced_bytes(head: bytes) -> int | None:
     return None
 
 
-def incomplete_packets(packets: Sequence[Any], joins: Sequence[int]) -> list[int]:
-    """Numbers of the packets that lack a part. In MPEG-TS, the packet in front of a recording seems to."""
-    return [number for number, packet in enumerate(packets) if packet.is_corrupt and number + 1 not in joins]
-
-
 def num_lost_at_end(stream: Any, packets: Sequence[Any]) -> int:
     """Frames that a file which is cut off had behind `packets`, as far as it says."""
     if stream.container.format.name == "avi":

@@ -13,7 +13,6 @@ the machine, whose cores training and reading share.
 
 import contextlib
 import itertools
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,11 +23,9 @@ import paddle
 
 from paddlevideo_fast.assembly import TrainingSetup, plan_run, training_setup
 from paddlevideo_fast.config import Config, RunSpec
-from paddlevideo_fast.doctor.multigrid import PlanOptions, make_plan
 from paddlevideo_fast.doctor.reading import (
     Form,
     ReadingCost,
-    TrialError,
     other_forms,
     share_of_cost,
     time_reading,
@@ -52,7 +49,6 @@ from paddlevideo_fast.modeling.recognizers import Recognizer3D
 
 _MAX_CLIPS = 64
 _TRIAL_STEPS, _TRIAL_SEC = 5, 6.0
-_PLAN_SEC = 30.0  # of timing the shapes of multigrid
 _MOSTLY, _SOME = 0.5, 0.1
 
 
@@ -326,8 +322,8 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Sugg
         gain = partial(_gain_of_training, run, factor, size, precision)
         yield _tried(name, how, gain, Exception)  # whatever the device or its memory has against it
     if isinstance(run.parts.model, Recognizer3D) and not run.parts.spec.run.multigrid:
-        progress("trying the shapes of multigrid")
-        yield _multigrid(run)
+        how = "paddlevideo-fast plan CONFIG  predicts what --multigrid gains, and says what speaks against it"
+        yield Suggestion("multigrid", None, "unknown: it depends on the schedule", how)
     yield Suggestion(
         "smaller network", None, "unknown: it depends on the network", "less depth or width in MODEL.backbone"
     )
@@ -341,23 +337,3 @@ def _gain_of_training(run: Run, factor: int, size: Sequence[int], precision: Pre
     base = time_steps(run.parts, plain, _TRIAL_STEPS, 1, _TRIAL_SEC / 2)
     times = time_steps(run.parts, loader, _TRIAL_STEPS, 1, _TRIAL_SEC, precision)
     return factor * run.cost.scaled(times.step_sec / base.step_sec, factor)
-
-
-def _multigrid(run: Run) -> Suggestion:
-    """The schedule of the MULTIGRID section; without one, the short cycle alone, which needs nothing else."""
-    cfg = run.parts.spec.config
-    section, how = cfg.get("MULTIGRID"), "--multigrid"
-    if not section:
-        section = {"SHORT_CYCLE": True}
-        how += f" -o MULTIGRID='{json.dumps(section)}'"
-    options = PlanOptions(num_clips=len(run.dataset), num_steps=1, limit_sec=_PLAN_SEC)
-
-    def gain() -> float:
-        plan = make_plan(Config({**cfg, "multigrid": True, "MULTIGRID": section}), options)
-        if plan["speed_up"] is None:
-            raise TrialError(
-                f"timing its shapes takes more than {_PLAN_SEC:g} s; paddlevideo-fast plan does it"
-            )
-        return run.cost.scaled(1 / plan["speed_up"], plan["multigrid"]["clips"] / plan["plain"]["clips"])
-
-    return _tried("multigrid", f"{how}; may cost accuracy, see docs/en/multigrid.md", gain)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
@@ -66,6 +66,8 @@ class ReadClip(ABC, Generic[Found]):
         backend: see there.
     """
 
+    outcome: ClassVar[type]  # `Found`, a named tuple
+
     path: str
     num_frames: int | None = None
     suffix: str = ""
@@ -75,13 +77,9 @@ class ReadClip(ABC, Generic[Found]):
     def found(self, reader: VideoReader, state: list[int]) -> Found:
         """What is found in the clip; may raise `VideoDecodeError`."""
 
-    @abstractmethod
     def failed(self, cause: str, state: list[int]) -> Found:
         """What is found in a clip that cannot be read."""
-
-    @abstractmethod
-    def kept(self, value: Any) -> Found:
-        """What was found, from JSON."""
+        return self.outcome(cause=cause, state=state)
 
     @property
     def name(self) -> str:
@@ -93,18 +91,22 @@ class ReadClip(ABC, Generic[Found]):
         """See `work.Task`."""
         return [self.path]
 
+    def open(self) -> VideoReader:
+        """A reader of the clip; raises `VideoDecodeError`."""
+        return open_clip(self.path, self.num_frames, self.suffix, self.backend)
+
     def do(self) -> Found:
         """Reads the clip."""
         state = state_of(self.path)
         try:
-            with open_clip(self.path, self.num_frames, self.suffix, self.backend) as reader:
+            with self.open() as reader:
                 return self.found(reader, state)
         except VideoDecodeError as error:
             return self.failed(error.cause_in(self.path), state)
 
     def restored(self, value: Any) -> Found | None:
         """See `work.Task`."""
-        found = self.kept(value)
+        found: Found = self.outcome(*value)
         return found if list(found.state) == state_of(self.path) else None
 
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from paddlevideo_fast.decode import open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.preparation.fingerprints import RATE, Video, times_of
 from paddlevideo_fast.preparation.matching import Match
@@ -70,10 +69,7 @@ def confirm(group: tuple[Sequence[Part], Sequence[Pair]]) -> list[bool]:
 
 def _pictures(part: Part, start_sec: float, stop_sec: float) -> tuple[np.ndarray, np.ndarray]:
     """Times from the part's beginning, float64 [N], and pictures, uint8 [N, 32, 32, 3], of its frames."""
-    video = part.video
-    path, number = video.path, video.num_frames
-    opened = open_video(path, video.backend) if number is None else open_frames(path, video.suffix, number)
-    with opened as reader:
+    with part.video.open() as reader:
         times = times_of(reader) - part.start_sec
         first = max(int(np.searchsorted(times, start_sec + 1e-4, side="right")) - 1, 0)
         frames = range(first, max(int(np.searchsorted(times, stop_sec)), first + 1))

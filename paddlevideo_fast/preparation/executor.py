@@ -222,8 +222,7 @@ def _on_cluster(function: Callable, batches: Sequence[Sequence[Any]], scheduler:
         from distributed import Client, KilledWorker
         from distributed import as_completed as completed
         from distributed.comm import CommClosedError
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_quiet())
+    with _quiet():
         try:
             client = Client(scheduler, timeout=_CONNECT_SEC, set_as_default=False)
         except (OSError, ValueError, TimeoutError) as error:
@@ -231,13 +230,12 @@ def _on_cluster(function: Callable, batches: Sequence[Sequence[Any]], scheduler:
                 f"--scheduler {scheduler}: no Dask scheduler answers there ({error}); start one with  dask "
                 "scheduler"
             ) from error
-        stack.callback(_close, client)
-        num_workers = len(client.nthreads())
-        waits = "" if num_workers else "; waiting for some"
-        print(f"workers of {scheduler}: {num_workers}{waits}", file=sys.stderr, flush=True)
         on_worker = partial(_do_on_worker, function, site, scheduler, _versions())
         name = f"paddlevideo_fast-{function.__name__.strip('_')}"  # the dashboard shows it
         try:
+            num_workers = len(client.nthreads())
+            waits = "" if num_workers else "; waiting for some"
+            print(f"workers of {scheduler}: {num_workers}{waits}", file=sys.stderr, flush=True)
             futures = client.map(on_worker, batches, key=name, pure=False)
             numbers = {future.key: number for number, future in enumerate(futures)}
             for future in completed(futures, client.loop):
@@ -254,6 +252,9 @@ def _on_cluster(function: Callable, batches: Sequence[Sequence[Any]], scheduler:
                 "(out of memory, or another version of paddlevideo_fast or Python?); see their logs. What is "
                 "finished is kept"
             ) from error
+        finally:
+            with contextlib.suppress(OSError, TimeoutError):  # the scheduler may be away
+                client.close()
 
 
 def _do_on_worker(
@@ -307,12 +308,6 @@ def _check_run(site: Site) -> None:
 def _versions() -> dict[str, str]:
     """What decides the bytes of an output, beside the task."""
     return {"paddlevideo_fast": paddlevideo_fast.__version__, "av": av.__version__, "cv2": cv2.__version__}
-
-
-def _close(client: Any) -> None:
-    """Ends the connection to a cluster, whose scheduler may be away."""
-    with contextlib.suppress(OSError, TimeoutError):
-        client.close()
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -67,6 +67,8 @@ class Video(ReadClip[Facts]):
         with_sheet: also make a sheet of its frames.
     """
 
+    outcome = Facts
+
     span: Span | None = None
     with_sheet: bool = False
 
@@ -74,12 +76,6 @@ class Video(ReadClip[Facts]):
         facts = _facts_of(reader if self.span is None else reader.part(self.span), self.with_sheet)
         num_bytes = state[0] if self.num_frames is None and state else 0
         return facts._replace(num_bytes=num_bytes, state=state)
-
-    def failed(self, cause: str, state: list[int]) -> Facts:
-        return Facts(cause=cause, state=state)
-
-    def kept(self, value: Any) -> Facts:
-        return Facts(*value)
 
 
 def _facts_of(video: VideoReader, with_sheet: bool) -> Facts:

@@ -20,7 +20,7 @@ import base64
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -130,17 +130,13 @@ class Fingerprint(NamedTuple):
 class Video(ReadClip[Fingerprint]):
     """A video file, or a folder of frames, to take the fingerprint of."""
 
+    outcome = Fingerprint
+
     version: int = _VERSION
 
     def found(self, reader: VideoReader, state: list[int]) -> Fingerprint:
         data = base64.b64encode(_prints(reader).tobytes()).decode("ascii")
         return Fingerprint(None, state, reader.square_size, data)
-
-    def failed(self, cause: str, state: list[int]) -> Fingerprint:
-        return Fingerprint(cause, state)
-
-    def kept(self, value: Any) -> Fingerprint:
-        return Fingerprint(*value)
 
 
 def times_of(reader: VideoReader) -> np.ndarray:

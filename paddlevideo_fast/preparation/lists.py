@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.decode import Span, VideoReader
@@ -165,6 +165,8 @@ class _Checked(NamedTuple):
 class _File(ReadClip[_Checked]):
     """A file to check, and the spans that a list has of it."""
 
+    outcome = _Checked
+
     spans: Sequence[Span | None] = ()
 
     def found(self, reader: VideoReader, state: list[int]) -> _Checked:
@@ -173,9 +175,6 @@ class _File(ReadClip[_Checked]):
 
     def failed(self, cause: str, state: list[int]) -> _Checked:
         return _Checked([cause] * len(self.spans), state)
-
-    def kept(self, value: Any) -> _Checked:
-        return _Checked(*value)
 
 
 def _fault_of(reader: VideoReader, span: Span | None) -> str | None:

@@ -4,8 +4,6 @@ With `--format webdataset` the videos themselves; see `tar_packing`.
 """
 
 import argparse
-import hashlib
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,9 +16,7 @@ from paddlevideo_fast.decode import (
     FrameFolderReader,
     PackedShard,
     VideoReader,
-    open_frames,
     open_shards,
-    open_video,
 )
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, decode_image, is_jpeg, read_image
 from paddlevideo_fast.decode.packed import shard_numbers
@@ -31,6 +27,7 @@ from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.tables import is_table
+from paddlevideo_fast.preparation.clips import open_clip
 from paddlevideo_fast.preparation.estimating import estimate
 from paddlevideo_fast.preparation.executor import Engine, Site, located, run_all
 from paddlevideo_fast.preparation.flags import add_work, share, tool_parser
@@ -40,6 +37,7 @@ from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
     crc32_of,
+    digest_of,
     report_failures,
     stop_if_disk_fails,
 )
@@ -93,9 +91,7 @@ class Source(NamedTuple):
 
     def open(self) -> VideoReader:
         """A reader of the video or of the folder of frames; raises `VideoDecodeError`."""
-        if self.num_frames is None:
-            return open_video(self.path)
-        return open_frames(self.path, self.suffix or DEFAULT_SUFFIX, self.num_frames)
+        return open_clip(self.path, self.num_frames, self.suffix or DEFAULT_SUFFIX)
 
 
 class Task(NamedTuple):
@@ -303,7 +299,7 @@ def _make_tasks(args: argparse.Namespace, sources: Sequence[Source]) -> list[Tas
         part = list(sources[first : first + args.shard_size])
         videos = [source._replace(path="")[: None if source.part else -1] for source in part]
         asked = [videos, VERSION, args.short_side, args.quality]
-        plan = hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).digest()
+        plan = bytes.fromhex(digest_of(asked))
         settings = PackSettings(shard, len(firsts), args.short_side, args.quality, plan)
         tasks.append(Task(located(args.output), settings, part))
     return tasks

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -23,6 +22,7 @@ from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
     crc32_of,
+    digest_of,
     json_lines,
     report_failures,
     stop_if_disk_fails,
@@ -180,7 +180,7 @@ def _tasks(args: argparse.Namespace) -> list[Task]:
     for shard, first in enumerate(firsts):
         part = tuple(videos[first : first + args.shard_size])
         asked = [(bare_url(name), video.key, video.labels) for name, video in zip(names[first:], part)]
-        plan = hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
+        plan = digest_of(asked)
         tasks.append(Task(located(args.output), f"{shard:05}-of-{len(firsts):05}.tar", plan, part))
     return tasks
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.preparation import clips
+from paddlevideo_fast.preparation import fingerprints
 from paddlevideo_fast.preparation.fingerprints import RATE, Prints, Video
 from paddlevideo_fast.preparation.lists import check
 from paddlevideo_fast.preparation.matching import Match, align, candidates, distance, groups, matches
@@ -210,15 +210,15 @@ def test_a_second_run_and_a_larger_list_read_new_files_only(root, tmp_path, caps
     for name in ("other1.mp4", "other2.mp4", "other3.mp4"):
         shutil.copy(root / name, videos)
     read = []
-    real = clips.open_video
+    real = fingerprints._prints
 
-    def noted(path, *more):
-        read.append(path.rpartition("/")[2])
-        if path.endswith("other3.mp4") and len(read) == 3:
+    def noted(reader):
+        read.append(reader.path.rpartition("/")[2])
+        if read[-1] == "other3.mp4" and len(read) == 3:
             raise KeyboardInterrupt
-        return real(path, *more)
+        return real(reader)
 
-    monkeypatch.setattr(clips, "open_video", noted)
+    monkeypatch.setattr(fingerprints, "_prints", noted)
     words = ("--root", videos, "--output", tmp_path / "pairs.jsonl")
     with pytest.raises(KeyboardInterrupt):
         run(capsys, *words)
