@@ -139,8 +139,10 @@ class PinnedBuffers:
 _buffers: dict[int, PinnedBuffers] = {}
 
 
-def upload(array: np.ndarray) -> paddle.Tensor:
-    """A small array as a tensor on the device."""
+def upload(array: np.ndarray | paddle.Tensor) -> paddle.Tensor:
+    """An array as a tensor on the device; a tensor stays as it is."""
+    if isinstance(array, paddle.Tensor):
+        return array
     number = gpu_number(paddle.get_device())
     if number is None:
         return paddle.to_tensor(array)

@@ -17,6 +17,7 @@ from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import leaves
 from paddlevideo_fast.config.yaml_source import dotted
+from paddlevideo_fast.device import upload
 from paddlevideo_fast.errors import FeatureError
 from paddlevideo_fast.io.files import read_text
 from paddlevideo_fast.io.sync import Mirror
@@ -68,7 +69,7 @@ def with_features(spec: RunSpec, name: SplitName, split: Split) -> Split:
 
 
 def _as_float32(features: Any) -> paddle.Tensor:
-    tensor = paddle.to_tensor(features)
+    tensor = upload(features)
     return tensor if tensor.dtype == paddle.float32 else tensor.astype("float32")
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 
+from paddlevideo_fast.device import upload
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.errors import NonFiniteLossError, shown
 from paddlevideo_fast.metrics.accuracy import count_hits
@@ -167,7 +168,7 @@ def _read(record: StepRecord, last_good: str | None, count_hits: CountHits) -> _
         )
     hits: dict[str, tuple[int, int]] = {}
     for logits, labels in zip(record.logits, record.labels):
-        for name, (right, count) in count_hits(logits, paddle.to_tensor(labels)).items():
+        for name, (right, count) in count_hits(logits, upload(labels)).items():
             before = hits.get(name, (0, 0))
             hits[name] = before[0] + right, before[1] + count
     return _Share(loss, hits, sum(map(len, record.labels)))

@@ -61,7 +61,7 @@ class Preprocess(nn.Layer):
         on_host = isinstance(clips, np.ndarray) or (paddle.in_dynamic_mode() and clips.place.is_cpu_place())
         if on_host and paddle.get_device() == "cpu":
             return paddle.to_tensor(self.in_numpy(np.asarray(clips)))
-        return self.in_paddle(paddle.to_tensor(clips) if isinstance(clips, np.ndarray) else clips)
+        return self.in_paddle(upload(clips))
 
     def in_numpy(self, clips: np.ndarray) -> np.ndarray:
         """Like `forward`, in host memory."""

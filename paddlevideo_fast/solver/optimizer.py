@@ -11,6 +11,7 @@ from paddle.regularizer import L1Decay, L2Decay
 from paddlevideo_fast.config import build
 from paddlevideo_fast.config.types import NonNegative, PositiveInt, Range, Share
 from paddlevideo_fast.errors import SettingError
+from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.registry import LEARNING_RATES, OPTIMIZERS, Registry
 from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
 
@@ -154,7 +155,11 @@ class OptimizerRecipe:
         """What Paddle's optimizer takes beside the arguments that all optimizers have."""
         shared = {field.name for field in fields(OptimizerRecipe)} - {"multi_precision"}
         hidden = shared.union(self.ignored_arguments)
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in hidden}
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in hidden}
+        if own.get("use_multi_tensor", False) is None:  # on a CPU it would only change the last bits
+            is_frozen = any(parameter.stop_gradient for parameter in _trained(model).values())
+            own["use_multi_tensor"] = gpu_number(paddle.get_device()) is not None and not is_frozen
+        return own
 
 
 @OPTIMIZERS.register()
@@ -165,12 +170,13 @@ class Momentum(OptimizerRecipe):
     Args:
         momentum: share of the velocity that stays at a step.
         use_nesterov: look ahead along the velocity.
-        use_multi_tensor: update all parameters by one operator.
+        use_multi_tensor: update all parameters by one operator; null: on a GPU, unless parts are frozen when
+            training begins. The operator keeps the parameters of the first step.
     """
 
     momentum: Share = 0.9
     use_nesterov: bool = False
-    use_multi_tensor: bool = False
+    use_multi_tensor: bool | None = None
 
     paddle_class = paddle.optimizer.Momentum
     states_per_parameter = 1
@@ -194,7 +200,8 @@ class Adam(OptimizerRecipe):
         beta1: decay of the gradient's mean.
         beta2: decay of the squared gradient's mean.
         epsilon: keeps the division finite.
-        use_multi_tensor: update all parameters by one operator.
+        use_multi_tensor: update all parameters by one operator; null: on a GPU, unless parts are frozen when
+            training begins. The operator keeps the parameters of the first step.
 
     Reference: Kingma and Ba, "Adam: A Method for Stochastic Optimization", arXiv 1412.6980.
     """
@@ -202,7 +209,7 @@ class Adam(OptimizerRecipe):
     beta1: Decay = 0.9
     beta2: Decay = 0.999
     epsilon: NonNegative = 1e-8
-    use_multi_tensor: bool = False
+    use_multi_tensor: bool | None = None
 
     paddle_class = paddle.optimizer.Adam
     states_per_parameter = 2

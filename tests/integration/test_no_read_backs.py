@@ -28,11 +28,13 @@ OPTIONS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_processes", [1, 2])
-def test_a_step_between_log_lines_reads_nothing(tiny_config, tmp_path, job, num_processes):
+@pytest.mark.parametrize(("num_processes", "amp"), [(1, "false"), (2, "false"), (2, "true")])
+def test_a_step_between_log_lines_reads_nothing(tiny_config, tmp_path, job, num_processes, amp):
     script, report = tmp_path / "run.py", tmp_path / "report"
     script.write_text(SCRIPT)
-    job("job", [script, "-c", tiny_config, *overriding(*OPTIONS), report], num_processes).succeed()
+    job(
+        "job", [script, "-c", tiny_config, *overriding(*OPTIONS, f"amp={amp}"), report], num_processes
+    ).succeed()
     for rank in range(num_processes):
         found = json.loads((tmp_path / f"report.{rank}").read_text())
         num_steps = 2 * (24 // (4 * num_processes))

@@ -115,6 +115,20 @@ def test_all_parameters_by_one_operator(name, update, monkeypatch):
     assert calls == [(f"merged_{name.lower()}_", 6)] * 3
 
 
+@pytest.mark.parametrize(
+    ("device", "frozen", "given", "expected"),
+    [("gpu:0", False, {}, True), ("gpu:0", True, {}, False), ("cpu", False, {}, False)]
+    + [("gpu:0", False, {"use_multi_tensor": False}, False), ("cpu", True, {"use_multi_tensor": True}, True)],
+)
+@pytest.mark.parametrize("name", ["Momentum", "Adam"])
+def test_one_operator_is_the_default_on_a_gpu(name, device, frozen, given, expected, monkeypatch):
+    net = Net()
+    net.norm.weight.stop_gradient = frozen
+    monkeypatch.setattr(paddle, "get_device", lambda: device)
+    optimizer, _ = build_optimizer({"name": name, "learning_rate": 0.1, **given}, net)
+    assert optimizer._use_multi_tensor is expected
+
+
 @pytest.mark.parametrize("name", ["Momentum", "Adam"])
 def test_one_operator_goes_on_from_a_state_and_passes_over_what_is_frozen(name):
     def make(multi):

@@ -22,6 +22,7 @@ from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, 
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
 from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Step, Weights
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D
+from paddlevideo_fast.modeling.layers.operators import constant
 from paddlevideo_fast.registry import BACKBONES
 
 _EXPANSION = 4
@@ -216,12 +217,16 @@ class ResNetSlowFast(PathwayResNet):
                 f"MODEL.backbone.alpha={self.alpha}: clips have {num_frames} frames, not a multiple; "
                 "change num_frames of the sampler in PIPELINE, or alpha"
             )
-        chosen = list(range(0, num_frames, self.alpha))
-        if self.slow_frames == "spread":
-            # the integer part of equal steps from the first frame to the last
-            last, steps = num_frames - 1, max(len(chosen) - 1, 1)
-            chosen = [step * last // steps for step in range(len(chosen))]
-        return [paddle.index_select(clips, paddle.to_tensor(chosen), axis=2), clips]
+        chosen = constant(_slow_frames, num_frames, self.alpha, self.slow_frames == "spread")
+        return [paddle.index_select(clips, chosen, axis=2), clips]
+
+
+def _slow_frames(num_frames: int, alpha: int, are_spread: bool) -> paddle.Tensor:
+    """Numbers of the slow pathway's frames: each `alpha`th, or as many from the first to the last."""
+    chosen = np.arange(0, num_frames, alpha)
+    if are_spread:  # the integer part of equal steps
+        chosen = np.arange(len(chosen)) * (num_frames - 1) // max(len(chosen) - 1, 1)
+    return paddle.to_tensor(chosen)
 
 
 @BACKBONES.register()
