@@ -5,7 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 MIN_SPEEDUP = 1.1  # a gain from which on a change is named
-_TOLD_SHARE = 0.02  # of a step: a smaller difference between two timings says nothing
+_SUMS = (
+    "The stages of training were timed one by one on made-up batches. Beside the reading, which\n"
+    "shares cores and caches with it, training may be slower."
+)
 _STAGE_WORDS = {
     "open": "opening files",
     "decode": "decoding",
@@ -79,33 +82,12 @@ def report(result: Mapping[str, Any]) -> str:
             lines += [f"  {shown:<30}{sec * 1e3:>8.1f}{_bar(sec, stages)}"] if sec else []
         if part == "reading":
             lines += [f"    {name:<24}{sec * 1e3:>12.1f}" for name, sec in result["augment_sec"].items()]
-    lines += ["", textwrap.fill(_sums(result), 100), "", f"{'change':<28}{'predicted':>12}"]
+    lines += ["", _SUMS, "", f"{'change':<28}{'predicted':>12}"]
     for suggestion in result["remedies"]:
         gain = "unknown" if suggestion["gain"] is None else f"{suggestion['gain']:.2f}×"
         lines.append(f"{suggestion['name']:<28}{gain:>12}  {suggestion['how']}")
         lines += [] if suggestion["gain"] else [f"{'':<42}({suggestion['basis'][:150]})"]
     return "\n".join([*lines, "", textwrap.fill(result["summary"], 100)])
-
-
-def _sums(result: Mapping[str, Any]) -> str:
-    """Why the stages of training do not add up to a step on the real loader."""
-    real, stages = result["real"], result["stages_sec"]["training"]
-    step_sec, stages_sec = real["step_sec"], sum(stages.values())
-    waiting_sec = real["wait_share"] * step_sec
-    rest_sec = step_sec - waiting_sec - stages_sec
-    text = (
-        f"A step takes {_ms(step_sec)} on the real loader: {_ms(waiting_sec)} of waiting for clips and "
-        f"{_ms(step_sec - waiting_sec)} of training. The stages of training were timed one by one on made-up "
-        f"batches, {_ms(stages_sec)} in all"
-    )
-    if abs(rest_sec) < _TOLD_SHARE * step_sec:
-        return f"{text}."
-    cause = (
-        "beside the reading, which shares the cores and their caches with it"
-        if rest_sec > 0
-        else "on made-up batches, as other programs came and went on this machine"
-    )
-    return f"{text}; training was {_ms(abs(rest_sec))} slower {cause}."
 
 
 def _of_reading(result: Mapping[str, Any]) -> str:

@@ -29,12 +29,10 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.files import atomic_write, atomic_write_text, sweep
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.metrics.predictions import Predictions, precision_recall
 from paddlevideo_fast.registry import TRACKERS
 
 _KINDS = ("train", "train_epoch", "valid")
 _IDS = "trackers.json"
-_NUM_CURVES = 10
 _LENGTH = struct.Struct("<Q")  # of the record behind it, in VisualDL's files
 Checkpoints = Literal["best", "all", "none"]
 
@@ -124,7 +122,7 @@ class Tracker(Sink):
 @TRACKERS.register("visualdl")
 @dataclass(eq=False, repr=False)
 class VisualDL(Tracker):
-    """VisualDL: curves, clips, precision and recall, and settings, in `vdl/` of the output folder.
+    """VisualDL: curves, clips and settings, in `vdl/` of the output folder.
 
     `visualdl --logdir output/vdl` shows them.
     """
@@ -172,31 +170,6 @@ class VisualDL(Tracker):
         """
         for name, sheet in sheets.items():
             self._add(self._parts.image(f"{tag}/{_in_tag(name)}", sheet, step, _now_ms()))
-
-    def add_predictions(
-        self, tag: str, step: int, predictions: Predictions, class_names: Sequence[str]
-    ) -> None:
-        """Adds curves of precision and recall: of all classes together, and of the largest classes."""
-        right = predictions.there
-        self._add_curve(f"{tag}/all classes", step, right.reshape(-1), predictions.scores.reshape(-1))
-        for label in np.argsort(-right.sum(axis=0), kind="stable")[:_NUM_CURVES]:
-            if right[:, label].any():
-                name = _in_tag(class_names[label])
-                self._add_curve(f"{tag}/{name}", step, right[:, label], predictions.scores[:, label])
-
-    def _add_curve(self, tag: str, step: int, right: np.ndarray, scores: np.ndarray) -> None:
-        curve = precision_recall(right, scores)
-        counts = [count.tolist() for count in curve]
-        numbers = dict(zip(("tp", "fp", "tn", "fn"), counts))
-        record = self._parts.pr_curve_raw(
-            tag,
-            **numbers,
-            precision=curve.precision.tolist(),
-            recall=curve.recall.tolist(),
-            step=step,
-            walltime=_now_ms(),
-        )
-        self._add(record)
 
     def _add(self, record: Any) -> None:
         assert self._path is not None

@@ -123,12 +123,11 @@ class PrecisionRecall(NamedTuple):
 
     Attributes:
         true_positives, false_positives: at or above the threshold.
-        true_negatives, false_negatives: below it.
+        false_negatives: below it.
     """
 
     true_positives: np.ndarray
     false_positives: np.ndarray
-    true_negatives: np.ndarray
     false_negatives: np.ndarray
 
     @property
@@ -164,7 +163,7 @@ def precision_recall(right: np.ndarray, scores: np.ndarray, num_thresholds: int 
     buckets = np.floor(scores * (num_thresholds - 1)).astype(np.int64)
     positives = np.bincount(buckets[right], minlength=num_thresholds)[::-1].cumsum()[::-1]
     negatives = np.bincount(buckets[~right], minlength=num_thresholds)[::-1].cumsum()[::-1]
-    return PrecisionRecall(positives, negatives, negatives[0] - negatives, positives[0] - positives)
+    return PrecisionRecall(positives, negatives, positives[0] - positives)
 
 
 def _share(part: int, whole: int) -> float:

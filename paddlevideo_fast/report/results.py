@@ -209,7 +209,6 @@ def write_test(run: ReportedRun, weights: str, evaluated: Evaluated, note: str =
             board = VisualDL(TrackedRun(run.name, folder))
             board.open(0, 0)
             board.write({"kind": "test", "step": 0, **metrics})
-            board.add_predictions("test", 0, predictions, naming.classes)
             board.add_clips("test", 0, _sheets_of(examples))
     if run.with_page:
         with only_shown("report.html"):
@@ -317,13 +316,10 @@ class Reporting(Callback):
             call_hook(self._boards, "add_clips", "train", trainer.state.step, sheets(self.trained, indices))
 
     def epoch_end(self, trainer: Trainer) -> None:
-        state, predictions = trainer.state, self._predictions
-        shows = any(not board.has_failed for board in self._boards)
-        if not shows or state.last_validation.get("epoch") != state.epoch:
-            return
-        if predictions:
-            call_hook(self._boards, "add_predictions", "valid", state.step, predictions, self.naming.classes)
-        call_hook(self._boards, "add_clips", "valid", state.step, network_pictures(trainer, self.evaluated))
+        state, shows = trainer.state, any(not board.has_failed for board in self._boards)
+        if shows and state.last_validation.get("epoch") == state.epoch:
+            pictures = network_pictures(trainer, self.evaluated)
+            call_hook(self._boards, "add_clips", "valid", state.step, pictures)
 
     def fit_end(self, trainer: Trainer) -> None:
         state, predictions = trainer.state, self._predictions

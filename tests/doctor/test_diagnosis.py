@@ -230,20 +230,6 @@ def test_time_that_nothing_explains_is_told(result):
     assert "75% of a step is explained by none of this" in doctor.summary(slow)
 
 
-@pytest.mark.parametrize(
-    ("step_sec", "words"),
-    [
-        (0.3, "The stages of training were timed one by one on made-up batches, 90 ms in all."),
-        (0.4, "training was 30 ms slower beside the reading"),
-        (0.2, "training was 30 ms slower on made-up batches"),
-    ],
-)
-def test_the_report_says_why_the_stages_are_not_the_step(result, step_sec, words):
-    text = " ".join(doctor.report({**result, "real": {**result["real"], "step_sec": step_sec}}).split())
-    assert f"{0.7 * step_sec * 1e3:.0f} ms of waiting for clips" in text
-    assert words in text
-
-
 def test_a_set_without_a_clip_that_decodes_is_an_error(config, tmp_path):
     for number in range(4):
         (tmp_path / f"{number}.mp4").write_bytes(b"no video")

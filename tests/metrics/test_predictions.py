@@ -163,12 +163,7 @@ def test_precision_and_recall_at_every_threshold():
     curve = precision_recall(right, scores, num_thresholds=11)
     for place in range(11):
         taken = scores * 10 >= place
-        expected = (
-            (taken & right).sum(),
-            (taken & ~right).sum(),
-            (~taken & ~right).sum(),
-            (~taken & right).sum(),
-        )
+        expected = (taken & right).sum(), (taken & ~right).sum(), (~taken & right).sum()
         assert tuple(count[place] for count in curve) == expected
         recall, precision = expected[0] / right.sum(), expected[0] / max(taken.sum(), 1)
         assert curve.thresholds[place] == pytest.approx(place / 10)
