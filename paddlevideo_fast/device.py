@@ -19,6 +19,7 @@ import paddle
 from paddlevideo_fast.machine import gpu_number
 
 LAG = 2  # batches that the host may be ahead of what it reads; more would not hide more
+_MAX_SHAPES = 16  # of free buffers; multigrid training has ever new ones
 _MAX_UPLOADS = 64  # of small arrays under way, some steps' worth
 _MAX_WORKSPACE_MB = 4096  # enough for the fastest algorithm of nearly all convolutions
 
@@ -113,11 +114,11 @@ class PinnedBuffers:
 
     def fill(self, array: np.ndarray) -> Any:
         """A pinned tensor with the values of `array`; may be called in a thread that has set its device."""
-        free = self._free.get(_key(array))
         place = paddle.CUDAPinnedPlace()
-        if not free:
+        try:
+            pinned = self._free.get(_key(array), []).pop()
+        except IndexError:
             return paddle.to_tensor(array, place=place)
-        pinned = free.pop()
         pinned.get_tensor().set(array, place)
         return pinned
 
@@ -129,6 +130,8 @@ class PinnedBuffers:
             copied, key, done = self._under_way.popleft()
             copied.synchronize()
             self._free.setdefault(key, []).append(done)
+            if len(self._free) > _MAX_SHAPES:
+                del self._free[next(iter(self._free))]
         tensor = pinned.cuda(self._number, blocking=False)
         copied = paddle.device.Event()
         copied.record(paddle.device.current_stream())
@@ -136,7 +139,10 @@ class PinnedBuffers:
         return tensor
 
 
-_buffers: dict[int, PinnedBuffers] = {}
+@functools.cache
+def pinned_buffers(number: int, max_under_way: int) -> PinnedBuffers:
+    """The buffers of a GPU for all of a run; see `PinnedBuffers`."""
+    return PinnedBuffers(number, max_under_way)
 
 
 def upload(array: np.ndarray | paddle.Tensor) -> paddle.Tensor:
@@ -146,7 +152,7 @@ def upload(array: np.ndarray | paddle.Tensor) -> paddle.Tensor:
     number = gpu_number(paddle.get_device())
     if number is None:
         return paddle.to_tensor(array)
-    buffers = _buffers.setdefault(number, PinnedBuffers(number, _MAX_UPLOADS))
+    buffers = pinned_buffers(number, _MAX_UPLOADS)
     return buffers.send(buffers.fill(array))
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import paddle
 
-from paddlevideo_fast.device import LAG, PinnedBuffers
+from paddlevideo_fast.device import LAG, pinned_buffers
 from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.machine import gpu_number
 
@@ -52,7 +52,7 @@ def one_ahead(items: Iterator[Item], prepare: Callable[[Item], Prepared]) -> Ite
 
 
 def _on_device(batches: Iterator[Batch], number: int) -> Iterator[Batch]:
-    buffers = PinnedBuffers(number, LAG)
+    buffers = pinned_buffers(number, LAG)
 
     def pin(batch: Batch) -> tuple[Batch, Any]:
         paddle.device.set_device(f"gpu:{number}")  # it is the thread's own, and at first the first GPU

@@ -9,7 +9,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.device import LAG
+from paddlevideo_fast.device import LAG, pinned_buffers, upload
 from paddlevideo_fast.engine.callbacks import Callback, Recorder
 from paddlevideo_fast.engine.prefetch import one_ahead, to_device
 from paddlevideo_fast.loader import Batch
@@ -119,6 +119,7 @@ def test_clips_reach_the_device_whole_and_in_order():
 
 @pytest.fixture
 def device():
+    pinned_buffers.cache_clear()
     with FakeDevice().installed() as device:
         yield device
 
@@ -142,6 +143,30 @@ def test_batches_go_through_pinned_memory_that_is_used_again(device):
     assert len(pinned) < sum(map(bool, sizes))
 
 
+def test_the_next_epoch_goes_on_with_the_buffers(device):
+    numbers, pinned = np.arange(4), []
+    device.on_pin = pinned.append
+    for epoch in range(3):
+        batches = (Batch(np.full((4, 2, 8, 8, 3), epoch, np.uint8), *[numbers] * 3) for _ in range(6))
+        for batch in to_device(batches):
+            assert (batch.clips == epoch).all()
+        if epoch == 0:
+            of_first = len(pinned)
+    assert len(pinned) == of_first
+
+
+def test_buffers_of_shapes_that_come_no_more_are_given_back(device):
+    for size in range(1, 60):
+        upload(np.zeros(size, np.uint8))
+        device.wait(device.num_launched)
+    pinned = []
+    device.on_pin = pinned.append
+    upload(np.zeros(50, np.uint8))  # of one of the last shapes
+    assert pinned == []
+    upload(np.zeros(3, np.uint8))
+    assert len(pinned) == 1
+
+
 def test_the_host_waits_where_it_is_far_ahead_of_the_device(device):
     """Else pinned memory grows with each batch until the device has caught up."""
     clips = np.zeros((4, 2, 8, 8, 3), np.uint8)
@@ -154,8 +179,10 @@ def test_the_host_waits_where_it_is_far_ahead_of_the_device(device):
     assert len(pinned) <= LAG + 3
 
 
-def test_the_host_is_ahead_of_a_busy_device_and_takes_the_same_steps(make_trainer):
+def test_the_host_is_ahead_of_a_busy_device_and_takes_the_same_steps(make_trainer, monkeypatch):
     leads, trained = [], []
+    for name in ("memory_allocated", "memory_reserved", "max_memory_allocated"):
+        monkeypatch.setattr(paddle.device.cuda, name, lambda number: 0)
 
     class Watch(Callback):
         def step_begin(self, trainer):
