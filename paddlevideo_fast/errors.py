@@ -218,6 +218,17 @@ class DistributionError(PaddleVideoFastError):
     """The processes of a job do not fit together, or one of them is lost."""
 
 
+# As Paddle, its allocator, CUDA, cuBLAS, cuDNN, NumPy and Python say it.
+_NO_MEMORY = re.compile(
+    "(?i)out of memory|(can ?not|fail to|unable to) alloc|ALLOC_FAILED|cudaErrorMemoryAllocation"
+)
+_LESS_ON_CPU = "smaller clips, or fewer workers"
+_LESS_ON_GPU = (
+    "accumulate_steps to keep the update as large, smaller clips (-o num_frames=N -o crop_size=N), --amp, or "
+    "-o RUNTIME.recompute=true;  nvidia-smi  shows what other processes take"
+)
+
+
 class OutOfMemoryError(PaddleVideoFastError):
     """The memory of the machine or of the device does not hold what a command needs.
 
@@ -226,16 +237,18 @@ class OutOfMemoryError(PaddleVideoFastError):
     """
 
     def __init__(self, error: Exception) -> None:
-        lines = [line.strip() for line in str(error).splitlines() if re.search("(?i)alloc|memory", line)]
+        lines = [line.strip() for line in str(error).splitlines()]
+        told = next(filter(_NO_MEMORY.search, lines), "out of memory")
+        others = _LESS_ON_GPU if re.search("GPU|CUDA|CUBLAS|CUDNN", told) else _LESS_ON_CPU
         super().__init__(
-            f"{shortened(lines[0]) if lines else 'out of memory'}; take smaller batches with --batch_size N "
-            "(doctor CONFIG --find batch  finds the largest), smaller clips, or fewer workers"
+            f"{shortened(told)}; take smaller batches with --batch_size N "
+            f"(doctor CONFIG --find batch  finds the largest), {others}"
         )
 
     @staticmethod
     def is_told_by(error: Exception) -> bool:
         """Whether an error says that memory ran out."""
-        return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
+        return isinstance(error, MemoryError) or bool(_NO_MEMORY.search(str(error)))
 
 
 class InstallationError(PaddleVideoFastError):

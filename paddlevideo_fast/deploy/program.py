@@ -205,6 +205,7 @@ def _config(model_file: Path, params_file: Path, options: ProgramOptions, provid
         half = options.precision == "fp16"
         kind = inference.PrecisionType.Half if half else inference.PrecisionType.Float32
         config.enable_use_gpu(options.gpu_mem_mb, options.gpu_number, kind)
+        config.enable_memory_optim()
         if provider == "tensorrt":
             config.enable_tensorrt_engine(
                 workspace_size=_TENSORRT_WORKSPACE, precision_mode=kind, use_static=False

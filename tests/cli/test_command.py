@@ -37,16 +37,29 @@ def test_too_little_memory_is_one_sentence(capsys):
     def on_cpu(args):
         paddle.zeros([10**13]).sum()
 
-    trace = "\n".join(f"{number}   some frame of C++" for number in range(80))
-    gpu = RuntimeError(
-        f"{trace}\n\nResourceExhaustedError: \n\nOut of memory error on GPU 0. Cannot allocate 2 GB"
-    )
-    for work, words in ((on_cpu, "Fail to alloc memory of 4"), (_raise(gpu), "Out of memory error on GPU 0")):
+    trace = "\n".join(f"{number}   phi::memory::Allocator of C++" for number in range(80))
+    on_gpu = [  # as the allocator, CUDA and cuBLAS say it, and Paddle at another level of its call stack
+        f"{trace}\n\nResourceExhaustedError: \n\nOut of memory error on GPU 0. Cannot allocate 2.0GB "
+        "memory on GPU 0, 77.1GB memory has been allocated and available memory is only 1.9GB.\n\nPlease",
+        f"{trace}\n(External) CUDA error(2), out of memory. \n  [Hint: 'cudaErrorMemoryAllocation'. The API",
+        f"{trace}\n(External) CUBLAS error(3). \n  [Hint: 'CUBLAS_STATUS_ALLOC_FAILED'. Resource allocation",
+        f"{trace}\n(External) CUDNN error(4), CUDNN_STATUS_ALLOC_FAILED.",
+    ]
+    told = [
+        "OutOfMemoryError: Out of memory error on GPU 0. Cannot allocate 2.0GB memory on GPU 0, 77.1GB",
+        "OutOfMemoryError: (External) CUDA error(2), out of memory.; ",
+        "OutOfMemoryError: [Hint: 'CUBLAS_STATUS_ALLOC_FAILED'. Resource allocation; ",
+        "OutOfMemoryError: (External) CUDNN error(4), CUDNN_STATUS_ALLOC_FAILED.; ",
+    ]
+    works = [on_cpu, *(_raise(RuntimeError(text)) for text in on_gpu)]
+    for work, words in zip(works, ["Fail to alloc memory of 4", *told], strict=True):
         assert run_command(work, Namespace()) == EXIT_USER_ERROR
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)
         assert words in err
         assert "take smaller batches with --batch_size N" in err
+        assert ("or fewer workers" in err) == (work is on_cpu)
+        assert ("RUNTIME.recompute=true" in err) == (work is not on_cpu)
 
 
 def test_ctrl_c_leaves_no_traceback(capsys):

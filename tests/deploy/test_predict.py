@@ -379,10 +379,14 @@ def test_the_gpu_is_the_chosen_one_or_paddles(monkeypatch, exported):
     from paddlevideo_fast.deploy import program
 
     files, numbers = exported("tsm", ExportOptions("uint8")), []
+    optimized = []
 
     class Config(inference.Config):
         def enable_use_gpu(self, memory_mb, number, *precision):
             numbers.append(number)
+
+        def enable_memory_optim(self):
+            optimized.append(len(numbers))
 
     monkeypatch.setattr(program.inference, "Config", Config)
     monkeypatch.setattr(program.paddle, "get_device", lambda: "gpu:2")
@@ -391,6 +395,9 @@ def test_the_gpu_is_the_chosen_one_or_paddles(monkeypatch, exported):
         on_onnx = program._onnx_providers("tensorrt", options)
         assert numbers.pop() == number
         assert [given["device_id"] for _, given in on_onnx[:2]] == [number, number]
+    assert optimized == [1, 1]  # on each GPU, after it was chosen
+    program._config(files.program, files.params, program.ProgramOptions(), "cpu")
+    assert len(optimized) == 2
     monkeypatch.setattr(program.paddle, "is_compiled_with_cuda", lambda: True)
     monkeypatch.setattr(program.paddle.device.cuda, "device_count", lambda: 3)
     with pytest.raises(
