@@ -5,13 +5,14 @@ The launcher's own --max_restart needs an etcd server; see decision 15.
 
 import argparse
 import contextlib
+import importlib.metadata
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +21,7 @@ import paddlevideo_fast
 from paddlevideo_fast.cli.command import TYPED, say
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.errors import EXIT_USER_ERROR
+from paddlevideo_fast.machine import installed_gpus
 from paddlevideo_fast.registry import did_you_mean
 
 _COMMANDS = ("train", "test")  # those that run in several processes
@@ -70,9 +72,12 @@ def _with_script(words: Sequence[str], parser: argparse.ArgumentParser) -> list[
 
     Ends the process where there is nothing that can be started.
     """
-    place = 0
+    place, options = 0, {}
     while place < len(words) and words[place].startswith("-"):
-        place += 1 if "=" in words[place] else 2  # all options of the launcher have a value
+        name, has_value, value = words[place].partition("=")
+        place += 1 if has_value else 2  # all options of the launcher have a value
+        options[name] = value or "".join(words[place - 1 : place])
+    _check_gpus(options, parser)
     if place >= len(words):
         parser.error("nothing to start: give a command or a script, such as train CONFIG")
     word = words[place]
@@ -81,6 +86,23 @@ def _with_script(words: Sequence[str], parser: argparse.ArgumentParser) -> list[
     if not Path(word).is_file() and shutil.which(word) is None:
         parser.error(f"there is no command or script '{word}'{did_you_mean(word, _COMMANDS)}")
     return list(words)
+
+
+def _check_gpus(options: Mapping[str, str], parser: argparse.ArgumentParser) -> None:
+    """Ends the process where two processes would have one GPU, or a process a GPU that is not there."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    there = visible.split(",") if visible else [str(number) for number in range(len(installed_gpus()))]
+    given = next((name for name in ("--gpus", "--devices") if options.get(name)), "")
+    named = options[given].split(",") if given else there
+    if len(set(named)) < len(named):
+        parser.error(f"{given} {options[given]}: each process needs a GPU of its own; name each GPU once")
+    if there and not set(named) <= set(there):
+        parser.error(f"{given} {options[given]}: the GPUs here are {', '.join(there)}")
+    count = options.get("--nproc_per_node", "")
+    takes_gpus = given or visible or any(importlib.metadata.distributions(name="paddlepaddle-gpu"))
+    if takes_gpus and named and count.isdecimal() and int(count) > len(named):
+        text = f"each process needs a GPU of its own, and there are {len(named)}: {', '.join(named)}"
+        parser.error(f"--nproc_per_node {count}: {text}")
 
 
 def start(command: Sequence[str], max_restart: int) -> int:

@@ -8,6 +8,7 @@ arXiv 1910.02054.
 """
 
 import contextlib
+import itertools
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from paddlevideo_fast.config.settings import DistributedSettings
 from paddlevideo_fast.engine.failure_detector import FailureDetector
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
 from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
-from paddlevideo_fast.machine import gpu_number
+from paddlevideo_fast.machine import gpu_number, installed_gpus
 
 Value = TypeVar("Value")
 
@@ -176,6 +177,8 @@ class FleetDistribution(Distribution):
         _check(self.settings, self.world_size)
         if _on_cpu():  # a GPU build takes NCCL, unless it is told otherwise, even where there is no GPU
             os.environ["PADDLE_DISTRI_BACKEND"] = "gloo"
+        else:
+            _refuse_shared_gpu(self.rank, self.world_size)
         if self._sharded:
             _start_sharding(self.settings.sharding_degree, self.world_size)
         else:
@@ -292,8 +295,9 @@ def make_distribution(settings: DistributedSettings) -> Distribution:
     """A distribution over the processes that a launcher has started; the plain one without a launcher.
 
     Raises:
-        DistributionError: the settings do not fit the number of processes.
+        DistributionError: the settings do not fit the number of processes, or the GPUs are not as asked for.
     """
+    _check_visible_gpus()
     return Distribution() if launched_rank()[1] == 1 else FleetDistribution(settings)
 
 
@@ -304,6 +308,55 @@ def launched_rank() -> tuple[int, int]:
 
 def _on_cpu() -> bool:
     return gpu_number(paddle.get_device()) is None
+
+
+def _check_visible_gpus() -> None:
+    """Refuses GPUs that CUDA does not find; it says nothing, and Paddle would compute on others or the CPU.
+
+    Raises:
+        DistributionError: names what is asked for.
+    """
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None or not paddle.is_compiled_with_cuda():
+        return
+    num_named = len(list(itertools.takewhile(lambda name: name.strip() != "-1", named.split(","))))
+    num_found = paddle.device.cuda.device_count()
+    if not named.strip() and installed_gpus():
+        raise DistributionError(
+            "CUDA_VISIBLE_DEVICES is empty, which hides all GPUs: unset it, name GPUs such as 0,1, or set it "
+            "to -1 to compute on the CPU"
+        )
+    if named.strip() and num_found < num_named:
+        raise DistributionError(
+            f"CUDA_VISIBLE_DEVICES={named}: CUDA finds {num_found} of these {num_named} GPUs; "
+            "nvidia-smi -L  lists those that are there, and each may be named once"
+        )
+
+
+def _refuse_shared_gpu(rank: int, world_size: int) -> None:
+    """Ends all ranks where two of one machine have the same GPU: NCCL would fail, or wait for ever.
+
+    Raises:
+        DistributionError: names the ranks.
+    """
+    given = dist.ParallelEnv()
+    names = dict(enumerate(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))))
+    host = given.current_endpoint.rpartition(":")[0]
+    store = paddle.base.core.create_or_get_global_tcp_store()
+    store.set(f"gpu/{rank}", f"{names.get(given.device_id, given.device_id)} of {host}")
+    gpus = [store.get(f"gpu/{other}").decode() for other in range(world_size)]
+    store.set(f"gpu/read/{rank}", "yes")
+    twice = next((gpu for gpu in gpus if gpus.count(gpu) > 1), None)
+    if twice is None:
+        return
+    if rank == 0:  # it serves the store: it may end when all have read
+        for other in range(world_size):
+            store.get(f"gpu/read/{other}")
+    ranks = ", ".join(str(other) for other, gpu in enumerate(gpus) if gpu == twice)
+    raise DistributionError(
+        f"the ranks {ranks} have the same GPU, {twice}: start one process for each GPU, as  paddlevideo-fast "
+        "launch --gpus 0,1 train ...  does"
+    )
 
 
 def _check(settings: DistributedSettings, world_size: int) -> None:

@@ -72,6 +72,43 @@ def test_the_launcher_gets_a_script_for_a_command(monkeypatch, words, given):
     assert started == [given]
 
 
+@pytest.mark.parametrize(
+    ("words", "visible", "message"),
+    [
+        (["--gpus", "0,0"], None, "--gpus 0,0: each process needs a GPU of its own; name each GPU once"),
+        (["--devices=1,2"], None, "--devices 1,2: the GPUs here are 0, 1"),
+        (["--gpus", "0"], "2,3", "--gpus 0: the GPUs here are 2, 3"),
+        (
+            ["--nproc_per_node", "3"],
+            "2,3",
+            "--nproc_per_node 3: each process needs a GPU of its own, and",
+        ),
+        (["--gpus", "1", "--nproc_per_node=2"], None, "and there are 1: 1"),
+        (["--gpus", "0,1"], None, None),
+        (["--gpus", "3,2"], "2,3", None),
+        (["--nproc_per_node", "2"], "2,3", None),
+        (["--nproc_per_node", "3"], None, None),  # this is a CPU build
+    ],
+)
+def test_each_process_has_a_gpu_that_is_there(monkeypatch, capsys, words, visible, message):
+    monkeypatch.setattr(launch, "installed_gpus", lambda: ["a GPU", "a GPU"])
+    monkeypatch.setattr(launch, "start", lambda command, restarts: 0)
+    monkeypatch.setattr(launch.importlib.metadata, "distributions", lambda name: [])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert main([*words, "train", "-c", "x"]) == (2 if message else 0)
+    assert (message or "") in capsys.readouterr().err
+
+
+def test_a_gpu_build_has_no_more_processes_than_gpus(monkeypatch, capsys):
+    monkeypatch.setattr(launch, "installed_gpus", lambda: ["a GPU", "a GPU"])
+    monkeypatch.setattr(launch.importlib.metadata, "distributions", lambda name: [name])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert main(["--nproc_per_node", "3", "train", "-c", "x"]) == 2
+    assert "and there are 2: 0, 1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_goes_through_and_ends_the_restarts(environment, number):
     script = "trap 'echo stopped; exit 1' TERM INT; echo started; while :; do sleep 0.05; done"
