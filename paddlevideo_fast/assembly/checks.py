@@ -141,8 +141,11 @@ def _static_graph(spec: RunSpec) -> Problems:
     elif run.to_static and spec.precise_bn:
         text = "PRECISEBN looks into the network, which is hidden then; keep one of the two"
         yield Problem("to_static", text)
-    elif run.to_static and run.amp:
-        yield Problem("to_static", "amp changes the network while it runs; keep one of the two")
+    elif run.to_static and run.amp and gpu_number(paddle.get_device()) is None:
+        yield Problem("to_static", "a CPU rounds for amp outside the graph; keep one of the two")
+    elif run.to_static and run.amp and paddle.__version__.startswith("2."):
+        text = f"a graph of Paddle {paddle.__version__} knows amp in float16 alone; keep one of the two"
+        yield Problem("to_static", f"{text}, or take Paddle 3")
     if run.to_static and settings.recompute:
         yield Problem("RUNTIME.recompute", "it is for dynamic graphs; take to_static or it out")
     for name in ("build_strategy", "cinn"):

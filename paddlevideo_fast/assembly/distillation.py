@@ -77,6 +77,7 @@ class LiveDistillation(Distillation):
         self._preprocess = preprocess
         self._precision = precision
         self.identity = {"teacher": digest_of(teacher)}
+        precision.cast_frozen(teacher)
 
     def observing(self, preprocess: Any) -> Any:
         def observed(clips: Any) -> paddle.Tensor:

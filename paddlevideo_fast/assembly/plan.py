@@ -13,8 +13,10 @@ from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.settings import MultigridSettings, SplitName
 from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.engine import MixedPrecision, Precision, RoundedPrecision
+from paddlevideo_fast.engine.precision import FIRST_CAPABILITY, Dtype, has_dtype
 from paddlevideo_fast.errors import ScheduleError, SettingError
 from paddlevideo_fast.loader import BatchShape, DecodeSampler, TransformError
+from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.registry import LEARNING_RATES, METRICS
 from paddlevideo_fast.schedule import Baseline, Phase, multigrid_schedule, plain_phases
@@ -76,26 +78,27 @@ def make_metric(spec: RunSpec) -> VideoMetric:
 def make_precision(spec: RunSpec) -> Precision:
     """The precision that `amp` and its keys describe, on the device that is there.
 
+    Without `amp_dtype` it is bfloat16 where the device has it, which needs no scaling of the loss.
+
     Raises:
         ConfigError: the device cannot compute in the format.
     """
     run = spec.run
     if not run.amp:
         return Precision()
-    device = paddle.device.get_device().partition(":")[0]
-    kind: type[MixedPrecision]
-    if device == "cpu":
-        kind, dtype = RoundedPrecision, run.amp_dtype or "bfloat16"
-        is_supported = dtype == "bfloat16"
-    else:
-        kind, dtype = MixedPrecision, run.amp_dtype or "float16"
-        check = paddle.amp.is_float16_supported if dtype == "float16" else paddle.amp.is_bfloat16_supported
-        is_supported = check()
-    if not is_supported:
-        other = "bfloat16" if dtype == "float16" else "float16"
-        text = f"this {device.upper()} cannot train in it; take --amp_dtype {other}, or leave --amp out"
+    on_cpu = gpu_number(paddle.get_device()) is None
+    able: list[Dtype] = ["bfloat16"] if on_cpu else [each for each in FIRST_CAPABILITY if has_dtype(each)]
+    dtype = run.amp_dtype or (able or ["float16"])[0]
+    if dtype not in able:
+        other = f"take --amp_dtype {able[0]}, or " if able else ""
+        text = f"this {'CPU' if on_cpu else 'GPU'} cannot train in it; {other}leave --amp out"
         raise SettingError(f"amp_dtype={dtype}", text)
-    return kind(run.amp_level, dtype)
+    precision = RoundedPrecision(run.amp_level) if on_cpu else MixedPrecision(run.amp_level, dtype)
+    if on_cpu:
+        precision.reason = "rounded, as a CPU has no 16-bit kernels: it saves nothing"
+    elif run.amp_dtype is None:
+        precision.reason = f"this GPU {'has' if dtype == 'bfloat16' else 'lacks'} bfloat16"
+    return precision
 
 
 def plan_phases(

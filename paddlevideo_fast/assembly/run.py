@@ -330,8 +330,8 @@ def _describe(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | Non
     num_batches = min(trainer.steps_in_epoch(loader) * trainer.accumulate_steps, len(loader))
     num_taken = num_clips * num_batches // max(len(loader), 1)
     logger.info(
-        "%s: %.2f M parameters, %d clips an epoch in %d batches, %d epochs, paddle %s on %s in %s, seed %d, "
-        "to %s",
+        "%s: %.2f M parameters, %d clips an epoch in %d batches, %d epochs, paddle %s on %s in %s%s, "
+        "seed %d, to %s",
         run.model_name,
         count_parameters(trainer.model) / 1e6,
         num_taken,
@@ -340,6 +340,7 @@ def _describe(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | Non
         paddle.__version__,
         paddle.device.get_device(),
         trainer.precision.name,
+        trainer.precision.reason and f" ({trainer.precision.reason})",
         run.seed,
         run.output_dir,
     )

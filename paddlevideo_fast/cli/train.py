@@ -62,7 +62,8 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--amp": option("train and evaluate in mixed precision, partly with 16-bit numbers", action="store_true"),
     "--amp_level": option("how much computes in 16 bits; default O1", choices=("O1", "O2")),
     "--amp_dtype": option(
-        "the 16-bit format; default float16 on a GPU, bfloat16 on a CPU", choices=("float16", "bfloat16")
+        "the 16-bit format; default bfloat16, and float16 on a GPU without it",
+        choices=("float16", "bfloat16"),
     ),
 }
 _KEYS = {"output": "output_dir"}  # of flags with another name

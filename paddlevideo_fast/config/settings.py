@@ -63,7 +63,8 @@ class RunSettings:
         amp: train and evaluate in mixed precision, as `amp_level` and `amp_dtype` say.
         amp_level: what computes in 16 bits. O1: convolutions and linear layers, and what follows them without
             harm; O2: all but norms and the loss.
-        amp_dtype: the 16-bit format; null for float16 on a GPU and bfloat16 on a CPU.
+        amp_dtype: the 16-bit format; null for bfloat16, and for float16 on a GPU that lacks it (compute
+            capability below 8.0).
         features: folder of features that `paddlevideo-fast features` has computed: training and validation
             read them in place of videos, and train the head alone. Checkpoints hold the whole network; tests,
             export and prediction leave this key aside. null: train on videos.

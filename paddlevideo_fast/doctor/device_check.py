@@ -21,7 +21,7 @@ from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.export import ExportOptions, computing_on, deviation_of, export_model
 from paddlevideo_fast.deploy.program import ProgramOptions, Provider, ProviderError, open_program
 from paddlevideo_fast.device import upload
-from paddlevideo_fast.engine import MixedPrecision, Precision, Trainer
+from paddlevideo_fast.engine import MixedPrecision, Precision, Trainer, has_dtype
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.errors import MissingExtraError
@@ -247,13 +247,10 @@ def _within(found: Any, expected: Any, tolerance: float) -> str:
 
 def _training(dtype: Dtype | None, level: Literal["O1", "O2"] = "O1") -> Callable[[str], str]:
     def check(device: str) -> str:
-        if dtype is not None:
-            with computing_on(device):
-                is_float16 = dtype == "float16"
-                has = paddle.amp.is_float16_supported if is_float16 else paddle.amp.is_bfloat16_supported
-                if device == "cpu" or not has():
-                    raise NotRun(f"this device cannot train in {dtype}")
-        precision = None if dtype is None else MixedPrecision(level, dtype)
+        with computing_on(device):
+            if dtype is not None and (device == "cpu" or not has_dtype(dtype)):
+                raise NotRun(f"this device cannot train in {dtype}")
+            precision = None if dtype is None else MixedPrecision(level, dtype)
         return _within(losses_on(device, precision), losses_on("cpu"), TOLERANCES[dtype or "float32"])
 
     return check

@@ -39,7 +39,7 @@ from paddlevideo_fast.doctor.timing import (
     time_steps,
     time_training_stages,
 )
-from paddlevideo_fast.engine import MixedPrecision, Precision
+from paddlevideo_fast.engine import MixedPrecision, Precision, has_dtype
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset
@@ -315,8 +315,8 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Sugg
         ("smaller input", 1, smaller, None, f"crops of {side} pixels; may cost accuracy"),
     ]
     if paddle.get_device() != "cpu" and not run.parts.spec.run.amp:  # a CPU has no kernels for it
-        mixed = MixedPrecision("O1", "bfloat16")
-        trials.insert(0, ("mixed precision", 1, shape, mixed, "--amp --amp_dtype bfloat16"))
+        mixed = MixedPrecision("O1", "bfloat16" if has_dtype("bfloat16") else "float16")
+        trials.insert(0, ("mixed precision", 1, shape, mixed, "--amp"))
     for name, factor, size, precision, how in trials:
         progress(f"trying {name}")
         gain = partial(_gain_of_training, run, factor, size, precision)

@@ -84,10 +84,15 @@ class Distribution:
         """Whether this is the process that writes files and the log."""
         return self.rank == 0
 
-    def wrap(self, model: nn.Layer, optimizer: Optimizer) -> tuple[nn.Layer, Optimizer]:
+    def wrap(self, model: nn.Layer, optimizer: Optimizer, scaler: Any = None) -> tuple[nn.Layer, Optimizer]:
         """Wraps model and optimizer for training. Returns the pair that the training step uses.
 
         Callbacks, evaluation and checkpoints go on using model and optimizer themselves.
+
+        Args:
+            model: the model.
+            optimizer: of the model.
+            scaler: of the loss; from here on it skips the same steps on all ranks.
         """
         return model, optimizer
 
@@ -99,14 +104,6 @@ class Distribution:
             last: whether it is the last micro-batch of the step; only behind it gradients are exchanged.
         """
         return contextlib.nullcontext()
-
-    def any_rank(self, flag: paddle.Tensor) -> paddle.Tensor:
-        """Whether gradients that a rank is about to apply overflow on any rank; on the device.
-
-        Args:
-            flag: bool [1], whether they do on this rank.
-        """
-        return flag
 
     def whole(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Consolidates the state of an optimizer of which each rank may hold a shard."""
@@ -192,8 +189,10 @@ class FleetDistribution(Distribution):
     def _sharded(self) -> bool:
         return self.settings.sharding_degree > 1
 
-    def wrap(self, model: nn.Layer, optimizer: Optimizer) -> tuple[nn.Layer, Optimizer]:
+    def wrap(self, model: nn.Layer, optimizer: Optimizer, scaler: Any = None) -> tuple[nn.Layer, Optimizer]:
         if self._sharded:
+            if scaler is not None:  # gradients overflow on their own rank, before they are added up
+                fleet.distributed_scaler(scaler)
             return _shard(model, optimizer)
         self._frozen_at_start = _frozen(model)
         wrapped = paddle.DataParallel(
@@ -237,11 +236,6 @@ class FleetDistribution(Distribution):
                 parts = paddle.split(together, [gradient.size for gradient in bucket])
                 for gradient, part in zip(bucket, parts):
                     paddle.assign(part.astype(gradient.dtype).reshape(gradient.shape), gradient)
-
-    def any_rank(self, flag: paddle.Tensor) -> paddle.Tensor:
-        if not self._sharded:  # the gradients are the same on all ranks
-            return flag
-        return self.sum_on_device(flag.astype("float32")) > 0
 
     def whole(self, state: Mapping[str, Any]) -> dict[str, Any]:
         if not self._sharded:

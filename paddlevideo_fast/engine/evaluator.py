@@ -79,8 +79,12 @@ class Evaluator:
             metric.update(logits, labels, batch.ids, batch.views)
 
         incidents = self.visit(model, visit, "evaluation", check_stop=check_stop)
-        late.read_all()
-        shares = self.distribution.gather((np.concatenate(clips), np.concatenate(losses), metric.state()))
+
+        def own_share() -> tuple[np.ndarray, np.ndarray, Any]:
+            late.read_all()
+            return np.concatenate(clips), np.concatenate(losses), metric.state()
+
+        shares = self.distribution.gather_from(own_share)
         seen, each_loss = (np.concatenate(parts) for parts in list(zip(*shares))[:2])
         counts: dict[str, float] = {
             "num_samples": len(np.unique(seen[:, 0])),

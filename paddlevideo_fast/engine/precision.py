@@ -1,7 +1,7 @@
 """Numeric precision of a step: an object whose plain form does nothing."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
@@ -13,7 +13,9 @@ from paddle.autograd import PyLayer
 from paddlevideo_fast.engine.protocols import Logits, VideoModel
 from paddlevideo_fast.errors import NonFiniteGradientError
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling.contexts import hooked, showing
+from paddlevideo_fast.modeling.layers.batch_norm import BATCH_NORMS
 
 logger = get_logger(__name__)
 
@@ -25,7 +27,11 @@ _NORMS = (
     *(nn.BatchNorm, nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D, nn.SyncBatchNorm),
     *(nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1D, nn.InstanceNorm2D, nn.InstanceNorm3D),
 )
-_FULL = ("layer_norm", "softmax")  # operators that compute in float32 at both levels
+_FULL_PRECISION_OPS = {"layer_norm", "group_norm", "instance_norm", "softmax"}  # at both levels
+_NEVER = 2**31 - 1
+
+# of GPUs, in the order of preference; below them `auto_cast` does nothing
+FIRST_CAPABILITY: dict[Dtype, tuple[int, int]] = {"bfloat16": (8, 0), "float16": (7, 0)}
 
 
 class Precision:
@@ -33,44 +39,54 @@ class Precision:
 
     Attributes:
         name: for the log and the checkpoint.
+        reason: why this one was chosen, for the log.
+        scaler: Paddle's `GradScaler`; None where the loss is not scaled.
         scale: what the loss, and so every gradient, is multiplied by.
-        any_rank: whether a flag on the device is set on any rank, so that all ranks skip the same steps.
     """
 
     name = "float32"
-    scale: float | paddle.Tensor = 1.0
-    any_rank: Callable[[paddle.Tensor], paddle.Tensor] = staticmethod(lambda flag: flag)
+    reason = ""
+    scaler: Any = None
+
+    @property
+    def scale(self) -> float | paddle.Tensor:
+        return 1.0 if self.scaler is None else self.scaler.scale(paddle.ones([1]))
 
     def forward(self, model: Callable[[paddle.Tensor], Logits], clips: paddle.Tensor) -> Logits:
         """The logits of `model`, or a tuple of logits, as float32: the loss is computed in full precision."""
-        return model(clips)
+        with self.operators(model):
+            outputs = model(clips)
+        if isinstance(outputs, tuple):
+            return tuple(_float32(logits) for logits in outputs)
+        return _float32(outputs)
 
-    def operators(self, model: nn.Layer) -> AbstractContextManager[Any]:
+    def operators(self, model: Any) -> AbstractContextManager[Any]:
         """Context in which the operators of a model, or of a part of it, compute in this precision."""
         return contextlib.nullcontext()
+
+    def cast_frozen(self, model: nn.Layer) -> None:
+        """Casts the parameters of a network that never trains once, so that no step has to."""
 
     def backward(self, loss: paddle.Tensor) -> None:
         """Back-propagates a scalar loss."""
         loss.backward()
 
-    def optimizer_step(self, optimizer: paddle.optimizer.Optimizer, model: VideoModel) -> None:
+    def optimizer_step(self, optimizer: paddle.optimizer.Optimizer, model: VideoModel) -> bool:
         """Applies the gathered gradients of the model and clears them.
 
-        Where the gradients overflow, the step is skipped: model and optimizer stay as they are.
-        """
-        optimizer.step()
-        optimizer.clear_grad()
-
-    def count_skipped(self) -> int:
-        """How many steps were skipped since the last call; waits for the device where there may be any.
+        Returns:
+            Whether the step was taken. Where float16 overflows it is skipped: model and optimizer stay as
+            they are.
 
         Raises:
             NonFiniteGradientError: no scale of the loss keeps the gradients finite.
         """
-        return 0
+        optimizer.step()
+        optimizer.clear_grad()
+        return True
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON values that a checkpoint must hold: the state of a loss scaler, empty without one."""
+        """JSON values that a checkpoint must hold: the state of the scaler, empty without one."""
         return {}
 
     def set_state_dict(self, state: dict[str, Any]) -> None:
@@ -78,21 +94,25 @@ class Precision:
 
 
 class MixedPrecision(Precision):
-    """Layers compute in 16 bits, through `paddle.amp`; the model's parameters stay float32.
+    """Layers compute in 16 bits on a GPU, by `paddle.amp.auto_cast`; the parameters stay float32.
 
-    While the model runs, its layers see 16-bit copies of their parameters, and gradients flow through the
-    copies to the parameters. So the model itself holds the master weights: gradients are summed, unscaled and
-    clipped in float32, and optimizer, moving average and checkpoints need no change (docs/adr/0016).
+    Operators cast the parameters, and gradients flow through the casts. So the model itself holds the master
+    weights: gradients are summed, unscaled and clipped in float32, and optimizer, moving average and
+    checkpoints need no change. A static graph holds the same casts. See docs/adr/0016.
 
     Norms keep their parameters, statistics and arithmetic in float32 at both levels. Softmax (in attention,
     too) and the loss are computed in float32.
 
+    float16 needs Paddle's `GradScaler`, which scales the loss by a factor that adapts during training, and
+    skips steps whose gradients overflow. It reads one flag a step, for which the host waits. A step whose
+    forward pass overflows is skipped as well, and running statistics of batch norms are put back. bfloat16
+    has the range of float32, needs none of this, and reads nothing.
+
     Args:
         level: "O1": convolutions and linear layers compute in 16 bits, the operators of Paddle's black list
-            in float32, all others in the type of their inputs. "O2": all layers but norms and softmax compute
+            in float32, all others in the widest type of their inputs. "O2": all but norms and softmax compute
             in 16 bits.
-        dtype: "float16" scales the loss by a factor that adapts during training, and skips steps whose
-            gradients overflow; see `LossScale`. "bfloat16" has the range of float32 and needs neither.
+        dtype: the 16-bit format.
 
     References:
         Micikevicius et al., "Mixed Precision Training", arXiv 1710.03740.
@@ -103,201 +123,162 @@ class MixedPrecision(Precision):
         self.name = f"{dtype} {level}"
         self.level = level
         self.dtype = dtype
-        self._scale = LossScale() if dtype == "float16" else None
-
-    @property
-    def scale(self) -> float | paddle.Tensor:  # type: ignore[override]
-        return 1.0 if self._scale is None else self._scale.value
-
-    @property
-    def low_layers(self) -> tuple[type[nn.Layer], ...]:
-        """The classes of layers that compute in 16 bits; norms never do."""
-        return _MATRIX_LAYERS if self.level == "O1" else (nn.Layer,)
+        if dtype == "float16":  # lowered here: Paddle prints then, and fails with NumPy from 2.4 on
+            self.scaler = paddle.amp.GradScaler(decr_every_n_nan_or_inf=_NEVER)
+        self._statistics: _Statistics | None = None  # from before the step
 
     def forward(self, model: Callable[[paddle.Tensor], Logits], clips: paddle.Tensor) -> Logits:
-        with self.operators(model), showing(self._low_parameters(model)):
-            outputs = model(clips)
-        if isinstance(outputs, tuple):
-            return tuple(logits.astype("float32") for logits in outputs)
-        return outputs.astype("float32")
+        if self.scaler is not None and self._statistics is None and paddle.is_grad_enabled():
+            self._statistics = _Statistics(model)
+        return super().forward(model, clips)
 
-    def _low_parameters(self, model: Any) -> dict[nn.Layer, dict[str, paddle.Tensor]]:
-        """What layers that compute in 16 bits see in place of their parameters: 16-bit copies by name."""
-        return {
-            layer: {name: self.cast(each) for name, each in layer.named_parameters(include_sublayers=False)}
-            for layer in model.sublayers(include_self=True)
-            if isinstance(layer, self.low_layers) and not isinstance(layer, _NORMS)
-        }
-
-    def cast(self, tensor: paddle.Tensor) -> paddle.Tensor:
-        """A float32 tensor in 16 bits."""
-        return tensor.astype(self.dtype)
-
-    def operators(self, model: nn.Layer) -> AbstractContextManager[Any]:
+    def operators(self, model: Any) -> AbstractContextManager[Any]:
         """Context in which operators compute in 16 bits; 3D convolutions too, which Paddle's lists lack.
 
-        At level "O2" those lists leave no operator in float32 that transformers need there. An explicit cast
-        to float32 before it does not help: Paddle casts the inputs back.
+        At level O2 those lists leave no operator in float32 that transformers need there. An explicit cast
+        to float32 before it does not help: Paddle casts the inputs back. Without `use_promote=False` every
+        operator that reads a float32 parameter would compute in float32, and so would all that follow.
+
+        At level O1 a bias, which is added in float32, would do the same to what follows a linear layer.
         """
-        return paddle.amp.auto_cast(
-            level=self.level, dtype=self.dtype, custom_white_list={"conv3d"}, custom_black_list=set(_FULL)
+        stack = contextlib.ExitStack()
+        stack.enter_context(
+            paddle.amp.auto_cast(
+                level=self.level,
+                dtype=self.dtype,
+                custom_white_list={"conv3d"},
+                custom_black_list=_FULL_PRECISION_OPS,
+                use_promote=self.level == "O1",
+            )
         )
+        if self.level == "O1" and gpu_number(paddle.get_device()) is not None:
+            layers = (each for each in model.sublayers(include_self=True) if isinstance(each, _MATRIX_LAYERS))
+            hooks = [layer.register_forward_post_hook(self._narrowed) for layer in layers]
+            stack.enter_context(hooked(hooks))
+        return stack
+
+    def _narrowed(self, layer: nn.Layer, inputs: Any, output: paddle.Tensor) -> paddle.Tensor:
+        return output.astype(self.dtype) if output.dtype == paddle.float32 else output
+
+    def cast_frozen(self, model: nn.Layer) -> None:
+        paddle.amp.decorate(model, level="O2", dtype=self.dtype, excluded_layers=list(_NORMS))
 
     def backward(self, loss: paddle.Tensor) -> None:
-        (loss if self._scale is None else loss * self.scale).backward()
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
-    def optimizer_step(self, optimizer: paddle.optimizer.Optimizer, model: VideoModel) -> None:
-        if self._scale is None:
-            optimizer.step()
-        else:
-            self._scale.step(optimizer, model, self.any_rank)
+    def optimizer_step(self, optimizer: paddle.optimizer.Optimizer, model: VideoModel) -> bool:
+        if self.scaler is None:
+            return super().optimizer_step(optimizer, model)
+        self.scaler.step(optimizer)
+        self.scaler.update()
         optimizer.clear_grad()
+        statistics, self._statistics = self._statistics, None
+        if not optimizer._get_auxiliary_var("found_inf"):
+            return True
+        if statistics is not None:
+            statistics.put_back()
+        self._lower_scale()
+        return False
 
-    def count_skipped(self) -> int:
-        return 0 if self._scale is None else self._scale.count_skipped()
+    def _lower_scale(self) -> None:
+        scale = float(self.scaler.state_dict()["scale"][0]) / 2
+        if scale < 1:
+            raise NonFiniteGradientError(
+                "the gradients are infinite or NaN in float16 at every loss scale down to 1. Lower the "
+                "learning rate, or train with --amp_dtype bfloat16 or without --amp, then go on with "
+                "-o resume=auto"
+            )
+        self.scaler.set_init_loss_scaling(scale)
+        logger.info("float16 overflows: this step is left out, and the loss scale is now %.0f", scale)
 
     def state_dict(self) -> dict[str, Any]:
-        return {} if self._scale is None else self._scale.state_dict()
+        state = {} if self.scaler is None else self.scaler.state_dict()
+        stored = ("scale", "incr_count", "incr_every_n_steps")
+        return {name: np.asarray(state[name]).tolist() for name in stored if name in state}
 
     def set_state_dict(self, state: dict[str, Any]) -> None:
-        if state and self._scale is not None:
-            self._scale.set_state_dict(state)
+        if state and self.scaler is not None:
+            counts = {name: int(state[name]) for name in ("incr_count", "incr_every_n_steps")}
+            scale = [float(state["scale"][0])]
+            self.scaler.load_state_dict({**self.scaler.state_dict(), **counts, "scale": scale})
 
 
-class LossScale:
-    """The factor on a float16 loss that keeps small gradients from vanishing, by Paddle's rules.
-
-    The factor halves when gradients overflow, and the step is skipped; it doubles after a number of good
-    steps. All of this happens on the device, so that the host does not wait: the optimizer always steps, and
-    its step is taken back where gradients overflowed. In two cases the host decides, and waits: where a
-    parameter is trained for the first time, as the optimizer has no state of it to go back to; and where an
-    optimizer keeps state on the host beside a GPU, as Adam keeps the powers of its betas.
-
-    Attributes:
-        value: float32 [1], on the device.
-    """
-
-    def __init__(self) -> None:
-        self._set(2.0**16, 0, 2000)
-
-    def _set(self, value: float, num_good: int, growth_interval: int) -> None:
-        self.value = paddle.full([1], value, "float32")
-        self._num_good = paddle.full([1], num_good, "int64")  # since the scale last changed
-        self._num_skipped = paddle.zeros([1], "int64")  # since the host last asked
-        self._growth_interval = growth_interval
-        self._trained: list[str] = []
+class _Statistics:
+    """The running statistics of the batch norms of a model, as they are now."""
 
     @paddle.no_grad()
-    def step(
-        self,
-        optimizer: paddle.optimizer.Optimizer,
-        model: VideoModel,
-        any_rank: Callable[[paddle.Tensor], paddle.Tensor],
-    ) -> None:
-        """Unscales the gradients of a model and applies them, where they are finite on all ranks."""
-        trained = [each for each in model.parameters() if each.grad is not None]
-        factor = 1 / self.value
-        for parameter in trained:
-            paddle.assign(parameter.grad * factor, parameter.grad)
-        flat = paddle.concat([parameter.grad.flatten() for parameter in trained])
-        overflow = any_rank(paddle.logical_not(paddle.isfinite(flat).all()).reshape([1]))
-        tensors = [
-            *trained,
-            *(each for each in optimizer.state_dict().values() if isinstance(each, paddle.Tensor)),
+    def __init__(self, model: Any) -> None:
+        norms = [each for each in model.sublayers(include_self=True) if isinstance(each, BATCH_NORMS)]
+        pairs = [
+            pair for norm in norms for pair in ((norm._mean, norm._variance), *getattr(norm, "_splits", ()))
         ]
-        names = [parameter.name for parameter in trained]
-        if names != self._trained or any(str(each.place) != str(flat.place) for each in tensors):
-            if not overflow.item():
-                optimizer.step()
-                self._trained = names
-        else:
-            before = [each.clone() for each in tensors]
-            optimizer.step()
-            for each, kept in zip(tensors, before):
-                paddle.assign(paddle.where(overflow, kept, each), each)
-        self._adapt(overflow)
+        self._tensors = [tensor for pair in pairs for tensor in pair]
+        self._values = paddle.concat(self._tensors) if self._tensors else None
 
-    def _adapt(self, overflow: paddle.Tensor) -> None:
-        num_good = self._num_good + 1
-        grows = num_good >= self._growth_interval
-        good = paddle.where(grows, self.value * 2, self.value)
-        self.value = paddle.where(overflow, (self.value / 2).clip(min=0.5), good)
-        self._num_good = paddle.where(
-            paddle.logical_or(overflow, grows), paddle.zeros_like(num_good), num_good
-        )
-        self._num_skipped = self._num_skipped + overflow.astype("int64")
-
-    def count_skipped(self) -> int:
-        """See `Precision.count_skipped`."""
-        num_skipped = self._num_skipped.item()
-        if num_skipped:
-            self._num_skipped = paddle.zeros([1], "int64")
-            value = self.value.item()
-            if value < 1:
-                raise NonFiniteGradientError(
-                    "the gradients are infinite or NaN in float16 at every loss scale down to 1. Lower the "
-                    "learning rate, or train with --amp_dtype bfloat16, then go on with -o resume=auto"
-                )
-            logger.info(
-                "gradients overflowed float16 in %d steps, which are left out; the loss scale is now %.0f",
-                num_skipped,
-                value,
-            )
-        return num_skipped
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON values, under the names of Paddle's scaler."""
-        return {
-            "scale": self.value.tolist(),
-            "incr_count": self._num_good.item(),
-            "incr_every_n_steps": self._growth_interval,
-        }
-
-    def set_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes back what `state_dict` gave, or Paddle's scaler."""
-        self._set(float(state["scale"][0]), int(state["incr_count"]), int(state["incr_every_n_steps"]))
+    @paddle.no_grad()
+    def put_back(self) -> None:
+        """Undoes what has changed since."""
+        if self._values is not None:
+            values = paddle.split(self._values, [tensor.size for tensor in self._tensors])
+            for tensor, value in zip(self._tensors, values):
+                paddle.assign(value, tensor)
 
 
-class RoundedPrecision(MixedPrecision):
-    """Mixed precision emulated on a CPU: the effect of the format on training, without its speed.
+class RoundedPrecision(Precision):
+    """bfloat16 emulated on a CPU: the effect of the format on training, without its speed.
 
     Paddle has no 16-bit convolutions, matrix products, norms or optimizers for a CPU, and `paddle.amp` does
     nothing there. So layers compute in float32 on numbers rounded to the format. 16-bit hardware does the
     same: it multiplies 16-bit numbers and sums in float32. Gradients are rounded at the same places.
 
-    Level "O1" rounds inputs, parameters and outputs of convolutions and linear layers; "O2" also the outputs
-    of every other layer.
+    Args:
+        level: "O1" rounds inputs, parameters and outputs of convolutions and linear layers; "O2" also the
+            parameters of all other layers but norms, and the outputs of all layers.
     """
 
-    def cast(self, tensor: paddle.Tensor) -> paddle.Tensor:
-        return _Rounding.apply(tensor, self.dtype)
+    def __init__(self, level: Level = "O1") -> None:
+        self.name = f"bfloat16 {level}"
+        self._half_layers = _MATRIX_LAYERS if level == "O1" else (nn.Layer,)
 
-    def operators(self, model: nn.Layer) -> AbstractContextManager[Any]:
-        """Context in which inputs of matrix layers, and outputs of layers in 16 bits, are rounded."""
-        hooks = []
+    @contextlib.contextmanager
+    def operators(self, model: Any) -> Iterator[None]:
+        """Context in which parameters, inputs and outputs of layers in 16 bits are rounded."""
+        hooks, shown = [], {}
         for layer in model.sublayers(include_self=True):
             if isinstance(layer, _MATRIX_LAYERS):
-                hooks.append(layer.register_forward_pre_hook(lambda _, inputs: self._cast_all(inputs)))
-            if isinstance(layer, self.low_layers):
-                hooks.append(layer.register_forward_post_hook(lambda *values: self._cast_all(values[-1])))
-        return hooked(hooks)
-
-    def _cast_all(self, value: Any) -> Any:
-        """Casts a layer's input or output: a tensor, or a sequence with tensors in it."""
-        if isinstance(value, (list, tuple)):
-            return type(value)(self._cast_all(item) for item in value)
-        is_float = isinstance(value, paddle.Tensor) and value.dtype == paddle.float32
-        return self.cast(value) if is_float else value
+                hooks.append(layer.register_forward_pre_hook(lambda _, inputs: _rounded(inputs)))
+            if isinstance(layer, self._half_layers):
+                hooks.append(layer.register_forward_post_hook(lambda *values: _rounded(values[-1])))
+                own = layer.named_parameters(include_sublayers=False)
+                if not isinstance(layer, _NORMS):
+                    shown[layer] = {name: _rounded(parameter) for name, parameter in own}
+        with hooked(hooks), showing(shown):
+            yield
 
 
-def nearest(values: np.ndarray, dtype: Dtype) -> np.ndarray:
-    """Rounds float32 numbers to the nearest number of a 16-bit format, ties to even; the result is float32.
+def has_dtype(dtype: Dtype) -> bool:
+    """Whether Paddle computes in a 16-bit format on the GPU of this process."""
+    return paddle.device.cuda.get_device_capability() >= FIRST_CAPABILITY[dtype]
+
+
+def _float32(logits: paddle.Tensor) -> paddle.Tensor:
+    is_half = logits.dtype in (paddle.float16, paddle.bfloat16)
+    return logits.astype("float32") if is_half else logits
+
+
+def _rounded(value: Any) -> Any:
+    """Rounds a parameter, or a layer's input or output: a tensor, or a sequence with tensors in it."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_rounded(item) for item in value)
+    is_float = isinstance(value, paddle.Tensor) and value.dtype == paddle.float32
+    return _Rounding.apply(value) if is_float else value
+
+
+def nearest(values: np.ndarray) -> np.ndarray:
+    """Rounds float32 numbers to the nearest of bfloat16, ties to even; the result is float32.
 
     Paddle's own cast to bfloat16 rounds towards zero on a CPU before version 3.
     """
-    if dtype == "float16":
-        with np.errstate(over="ignore"):
-            return values.astype(np.float16).astype(np.float32)
     bits = values.view(np.uint32)
     last_kept = (bits >> np.uint32(16)) & np.uint32(1)
     rounded = (bits + (np.uint32(0x7FFF) + last_kept)) & np.uint32(0xFFFF0000)
@@ -309,10 +290,9 @@ class _Rounding(PyLayer):
     """Rounds numbers on the way forward and gradients on the way back."""
 
     @staticmethod
-    def forward(ctx: Any, x: paddle.Tensor, dtype: Dtype) -> paddle.Tensor:
-        ctx.dtype = dtype
-        return paddle.to_tensor(nearest(x.numpy(), dtype))
+    def forward(ctx: Any, x: paddle.Tensor) -> paddle.Tensor:
+        return paddle.to_tensor(nearest(x.numpy()))
 
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> paddle.Tensor:
-        return paddle.to_tensor(nearest(gradient.numpy(), ctx.dtype))
+        return paddle.to_tensor(nearest(gradient.numpy()))

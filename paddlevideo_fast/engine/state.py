@@ -76,7 +76,8 @@ class TrainerState:
 class StepRecord:
     """One optimizer step whose values are still on the device.
 
-    Without logits: this rank had no clips. Without a gradient norm: nobody asked for it.
+    Without logits: this rank had no clips. Without a gradient norm: nobody asked for it. Where the
+    step was not taken, its loss may be infinite or NaN on a rank, and is left out of the averages.
     """
 
     step: int
@@ -85,6 +86,7 @@ class StepRecord:
     labels: list[np.ndarray]
     ids: list[int]
     gradient_norm: paddle.Tensor | None = None
+    is_taken: bool = True
 
 
 class StepWindow:
@@ -128,6 +130,8 @@ class StepWindow:
         )
         latest: dict[str, float] = {}
         for shares in zip(*ranks):
+            if not all(math.isfinite(share.loss) for share in shares):
+                continue
             num_clips = sum(share.num_clips for share in shares)
             latest = {"loss": sum(share.loss for share in shares) / len(shares)}
             counts = {"loss": num_clips}
@@ -160,7 +164,7 @@ def _read(record: StepRecord, last_good: str | None, count_hits: CountHits) -> _
         NonFiniteLossError: see `StepWindow.drain`.
     """
     loss = float(record.loss)
-    if not math.isfinite(loss):
+    if not math.isfinite(loss) and record.is_taken:
         raise NonFiniteLossError(
             f"the loss is {loss} at step {record.step} (clips {record.ids}); "
             f"last good checkpoint: {last_good or 'none yet'}. Lower the learning rate, add "

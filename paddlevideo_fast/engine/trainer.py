@@ -21,7 +21,7 @@ from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.engine.protocols import BatchLoader, Mix, Objective, Preprocess, VideoModel
 from paddlevideo_fast.engine.state import StepRecord, StepWindow, TrainerState
 from paddlevideo_fast.engine.step_sync import StepSync
-from paddlevideo_fast.errors import BadSampleShareError, UnsavedError
+from paddlevideo_fast.errors import BadSampleShareError, NonFiniteLossError, UnsavedError
 from paddlevideo_fast.loader import Batch, DecodeFailure
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics.accuracy import count_hits
@@ -207,8 +207,9 @@ class Trainer:
                 messages say.
         """
         self.total_steps = self.steps_before(self.num_epochs)
-        self._step_model, self._step_optimizer = self.distribution.wrap(self.model, self.optimizer)
-        self.precision.any_rank = self.distribution.any_rank
+        self._step_model, self._step_optimizer = self.distribution.wrap(
+            self.model, self.optimizer, self.precision.scaler
+        )
         try:
             self.call("fit_begin")
             for phase in self.phases:
@@ -259,6 +260,9 @@ class Trainer:
         ends. A resumed run begins with the hooks.
         """
         self.drain()
+        if not self.state.epoch_averages and self.state.num_skipped:
+            text = f"no step of epoch {self.state.epoch + 1} has a finite loss in float16: train in bfloat16"
+            raise NonFiniteLossError(f"{text} (--amp_dtype) or in float32")
         if not self.state.epoch_averages:
             text = f"no clip of epoch {self.state.epoch + 1} decodes: there was no training"
             raise BadSampleShareError(text)
@@ -327,8 +331,9 @@ class Trainer:
     def train_step(self, batches: list[Batch]) -> None:
         """Takes one optimizer step over the mean gradient of the clips of all ranks.
 
-        Nothing is read back from the device. Where a rank has an empty batch and others do not, it computes
-        on a clip of another batch or rank, with weight 0: the ranks exchange as many messages then.
+        Nothing is read back from the device, except one flag in float16; see `MixedPrecision`. Where a rank
+        has an empty batch and others do not, it computes on a clip of another batch or rank, with weight 0:
+        the ranks exchange as many messages then.
         """
         paddle.seed(step_seed(self.seed, self.state.step, self.distribution.rank))
         self.num_own_clips = sum(len(batch) for batch in batches)
@@ -363,7 +368,8 @@ class Trainer:
         gradient_norm = None
         if self.wants_gradient_norm and self.distribution.has_whole_gradients:
             gradient_norm = _norm_of_gradients(self.model) / self.precision.scale
-        self.precision.optimizer_step(self._step_optimizer, self.model)
+        is_taken = self.precision.optimizer_step(self._step_optimizer, self.model)
+        self.state.num_skipped += not is_taken
         self.window.add(
             StepRecord(
                 step=self.state.step + 1,
@@ -371,7 +377,8 @@ class Trainer:
                 logits=logits_list,
                 labels=[batch.labels for batch, _ in taken if len(batch)],
                 ids=[int(i) for batch in batches for i in batch.ids],
-                gradient_norm=gradient_norm,
+                gradient_norm=gradient_norm if is_taken else None,
+                is_taken=is_taken,
             )
         )
 
@@ -381,7 +388,6 @@ class Trainer:
         This waits for the device. All ranks must call it at the same step: they read all messages here, too.
         """
         self.step_sync.flush()
-        self.state.num_skipped += self.precision.count_skipped()
         return self.window.drain(self.state.epoch_averages, self.last_checkpoint)
 
     def call(self, hook: str) -> None:

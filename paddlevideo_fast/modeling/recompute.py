@@ -14,7 +14,6 @@ from paddle import nn
 from paddle.distributed.fleet.utils import recompute
 
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling.contexts import showing
 from paddlevideo_fast.modeling.layers.batch_norm import kept_statistics
 from paddlevideo_fast.modeling.stages import Stage
 
@@ -62,8 +61,6 @@ def is_recomputing() -> bool:
 def _forward(layer: nn.Layer, forward: Callable[..., Any], operators: Operators, *inputs: Any) -> Any:
     if not paddle.is_grad_enabled() or not _builds_graph(layer, inputs):
         return forward(*inputs)
-    # mixed precision shows layers other parameters while the model runs
-    shown = {each: _shown_parameters(each) for each in layer.sublayers(include_self=True)}
     random_state = paddle.get_rng_state()
     passes = 0
 
@@ -72,7 +69,7 @@ def _forward(layer: nn.Layer, forward: Callable[..., Any], operators: Operators,
         passes += 1
         if passes == 1:
             return forward(*inputs)
-        with operators(layer), showing(shown), kept_statistics(layer), _recomputing(layer, random_state):
+        with operators(layer), kept_statistics(layer), _recomputing(layer, random_state):
             return forward(*inputs)
 
     # fleet warns at each step where no input wants a gradient, though parameters may: this one does
@@ -85,12 +82,6 @@ def _forward(layer: nn.Layer, forward: Callable[..., Any], operators: Operators,
 def _builds_graph(layer: nn.Layer, inputs: Any) -> bool:
     tensors = [each for each in paddle.utils.flatten(list(inputs)) if isinstance(each, paddle.Tensor)]
     return any(not each.stop_gradient for each in (*tensors, *layer.parameters()))
-
-
-def _shown_parameters(layer: nn.Layer) -> dict[str, paddle.Tensor]:
-    """What stands in the place of the layer's own parameters."""
-    own = dict(layer.named_parameters(include_sublayers=False))
-    return {name: value for name, value in vars(layer).items() if name in own}
 
 
 @contextlib.contextmanager

@@ -29,7 +29,10 @@ from paddlevideo_fast.modeling import build_model
 
 
 def metrics_of(
-    config: Path, distribution: Distribution, check_stop: Callable[[], None] | None = None
+    config: Path,
+    distribution: Distribution,
+    check_stop: Callable[[], None] | None = None,
+    state: Callable[[], Any] | None = None,
 ) -> dict[str, Any]:
     """What an evaluation gives, with the scores of each video, and the files that each rank knows not to
     decode; or its error.
@@ -38,7 +41,8 @@ def metrics_of(
     paddle.seed(3)
     model = build_model(spec.model, load_pretrained=False)
     split = make_split(spec, "test", model.layout, distribution, config.parent)
-    metric = make_metric(spec)
+    metric: Any = make_metric(spec)
+    metric.state = state or metric.state
     try:
         evaluator = make_evaluator(spec, split, Precision(), distribution)
         metrics = evaluator.run(model, metric, check_stop)
@@ -84,6 +88,8 @@ def main(folder: Path) -> None:
 
     results = {config.stem: metrics_of(config, distribution) for config in sorted(folder.glob("*.yaml"))}
     results["stopped"] = metrics_of(folder / "one_view.yaml", distribution, stop)
+    state = stop if distribution.rank == 1 else None
+    results["without_state"] = metrics_of(folder / "one_view.yaml", distribution, state=state)
     for max_batches in (None, 4, 1):
         results[f"statistics {max_batches}"] = statistics_of(distribution, max_batches)
     (folder / f"{distribution.rank}.json").write_text(json.dumps(results))

@@ -130,7 +130,8 @@ def test_bad_files_are_counted_over_all_ranks(found):
 
 def test_what_one_rank_raises_is_raised_on_all(found):
     for rank in found[1]:
-        assert rank["stopped"] == {"error": ["ConfigError", "2 problems\n  the first\n  the second"]}
+        for run in ("stopped", "without_state"):  # between batches, and where the metric gives its state
+            assert rank[run] == {"error": ["ConfigError", "2 problems\n  the first\n  the second"]}
 
 
 @pytest.mark.parametrize("max_batches", [None, 4, 1])

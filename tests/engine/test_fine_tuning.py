@@ -84,7 +84,7 @@ CASES = {
     "adamw": {"optimizer": ADAMW},
     "splits": {"bn_splits": 3},
     "precise_bn": {"further": [precise_bn]},
-    "bfloat16": {"precision": RoundedPrecision("O2", "bfloat16")},
+    "bfloat16": {"precision": RoundedPrecision("O2")},
     "accumulated": {"batch_size": 3, "accumulate_steps": 2},
 }
 

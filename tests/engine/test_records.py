@@ -10,7 +10,7 @@ import paddle
 import pytest
 from small_runs import Changed
 
-from paddlevideo_fast.engine import Distribution, Evaluator, Precision, RoundedPrecision
+from paddlevideo_fast.engine import Distribution, Evaluator, MixedPrecision, Precision
 from paddlevideo_fast.engine.callbacks import Callback, Recorder
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.state import StepRecord, StepWindow
@@ -19,6 +19,7 @@ from paddlevideo_fast.loader import DecodeFailure
 from paddlevideo_fast.metrics import CenterCropMetric
 from paddlevideo_fast.report.drawings import curve_figures
 from tests.support.fake_device import FakeDevice
+from tests.support.gpu_amp import gpu_amp
 
 
 def test_the_log_line_is_paddlevideos(make_trainer, caplog):
@@ -273,7 +274,8 @@ def test_reader_cost_is_the_wait_for_data_and_nothing_else(make_trainer, monkeyp
 
 
 def scaling_by(scale):
-    precision = RoundedPrecision("O1", "float16")
+    with gpu_amp():
+        precision = MixedPrecision("O1", "float16")
     precision.set_state_dict({**precision.state_dict(), "scale": [scale]})
     return precision
 
@@ -295,7 +297,7 @@ def test_the_norm_of_the_gradients_is_that_before_clipping(make_trainer, precisi
         optimizer._grad_clip = paddle.nn.ClipGradByGlobalNorm(1e-3)
         gradients = [each.grad.numpy() / np.float32(precision.scale) for each in model.parameters()]
         norms.append(np.sqrt(sum((each.astype("float64") ** 2).sum() for each in gradients)))
-        step(optimizer, model)
+        return step(optimizer, model)
 
     precision.optimizer_step = watched
     callbacks = [Recorder([Kept()], interval=4), Watching()]

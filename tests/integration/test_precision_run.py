@@ -5,10 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from paddlevideo_fast.assembly.checks import _static_graph
 from paddlevideo_fast.assembly.plan import make_precision
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import MixedPrecision, Precision, RoundedPrecision, load_checkpoint
 from paddlevideo_fast.errors import ConfigError
+from tests.support.gpu_amp import gpu_amp
 
 
 def training_losses(folder):
@@ -23,7 +25,7 @@ def test_bfloat16_runs_beside_float32(run, tmp_path, capfd):
     assert run("-o", f"output_dir={folders['float32']}") == 0
     for level in ("O1", "O2"):
         assert run("--amp", "--amp_level", level, "-o", f"output_dir={folders[level]}") == 0
-        assert f" in bfloat16 {level}, " in capfd.readouterr().out
+        assert f" in bfloat16 {level} (rounded, as a CPU has no 16-bit kernels" in capfd.readouterr().out
     losses = {name: training_losses(folder) for name, folder in folders.items()}
     for level in ("O1", "O2"):
         difference = np.abs(losses[level] - losses["float32"])
@@ -70,11 +72,40 @@ def test_the_default_format_follows_the_device(tiny_config, monkeypatch):
     assert type(precision("amp=true")) is RoundedPrecision
     assert precision("amp=true").name == "bfloat16 O1"
 
-    monkeypatch.setattr("paddle.device.get_device", lambda: "gpu:0")
+    capability = [9, 0]
+    monkeypatch.setattr("paddle.get_device", lambda: "gpu:0")
+    monkeypatch.setattr("paddle.device.cuda.get_device_capability", lambda: tuple(capability))
     for dtype in ("float16", "bfloat16"):
-        monkeypatch.setattr(f"paddle.amp.is_{dtype}_supported", lambda: True)
-    assert type(precision("amp=true", "amp_dtype=bfloat16")) is MixedPrecision
-    assert precision("amp=true", "amp_level=O2").name == "float16 O2"
-    monkeypatch.setattr("paddle.amp.is_bfloat16_supported", lambda: False)
-    with pytest.raises(ConfigError, match="this GPU cannot train in it; take --amp_dtype float16"):
+        with gpu_amp():
+            chosen = precision("amp=true", f"amp_dtype={dtype}", "amp_level=O2")
+        assert (type(chosen), chosen.name, chosen.reason) == (MixedPrecision, f"{dtype} O2", "")
+    assert precision("amp=true").name == "bfloat16 O1"
+    assert precision("amp=true").reason == "this GPU has bfloat16"
+    capability[:] = 7, 5
+    with gpu_amp():
+        assert precision("amp=true", "amp_level=O2").name == "float16 O2"
+        assert precision("amp=true").reason == "this GPU lacks bfloat16"
+    with pytest.raises(ConfigError, match="this GPU cannot train in it; take --amp_dtype float16, or leave"):
         precision("amp=true", "amp_dtype=bfloat16")
+    capability[:] = 6, 1
+    with pytest.raises(ConfigError, match="amp_dtype=float16: this GPU cannot train in it; leave --amp out"):
+        precision("amp=true")
+
+
+@pytest.mark.parametrize(
+    ("device", "version", "problems"),
+    [
+        ("cpu", "3.3.1", ["a CPU rounds for amp outside the graph; keep one of the two"]),
+        ("gpu:0", "3.3.1", []),
+        (
+            "gpu:0",
+            "2.6.2",
+            ["a graph of Paddle 2.6.2 knows amp in float16 alone; keep one of the two, or take Paddle 3"],
+        ),
+    ],
+)
+def test_mixed_precision_in_a_static_graph(tiny_config, monkeypatch, device, version, problems):
+    monkeypatch.setattr("paddle.get_device", lambda: device)
+    monkeypatch.setattr("paddle.__version__", version)
+    spec = RunSpec.of(load_config(str(tiny_config), ["amp=true", "to_static=true"]))
+    assert [problem.text for problem in _static_graph(spec)] == problems

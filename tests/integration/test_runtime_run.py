@@ -291,7 +291,7 @@ def test_the_switches_of_a_static_graph_reach_paddle(tiny_config, monkeypatch):
         ),
         (
             ["to_static=true", "amp=true"],
-            "to_static: amp changes the network while it runs; keep one of the two",
+            "to_static: a CPU rounds for amp outside the graph; keep one of the two",
         ),
         (
             ["to_static=true", "multigrid=true", "MULTIGRID={LONG_CYCLE: false}"],

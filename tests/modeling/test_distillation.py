@@ -126,7 +126,7 @@ def test_training_gives_all_logits_and_the_sum_of_losses(clips):
 
 
 def test_in_low_precision_the_losses_still_get_float32(clips):
-    outputs = RoundedPrecision("O1", "bfloat16").forward(build_model(SECTION), clips)
+    outputs = RoundedPrecision("O1").forward(build_model(SECTION), clips)
     assert [output.dtype for output in outputs] == [paddle.float32, paddle.float32]
 
 

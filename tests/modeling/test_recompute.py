@@ -80,7 +80,7 @@ def test_everything_is_the_same_bit_for_bit(case):
     results = []
     for twice in (False, True):
         model = make(section)
-        precision = RoundedPrecision(options["precision"], "bfloat16") if "precision" in options else None
+        precision = RoundedPrecision(options["precision"]) if "precision" in options else None
         if "freeze" in options:
             Freezing(model, options["freeze"])
         set_num_splits(model, options.get("splits", 1))

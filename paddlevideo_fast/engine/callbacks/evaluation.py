@@ -299,14 +299,12 @@ class ExponentialMovingAverage(Callback):
     def step_end(self, trainer: Trainer) -> None:
         step = trainer.state.step
         decay = min(self.decay, (1 + step) / (10 + step))
-        average = self._average * decay + self._flat() * (1 - decay)
         parameters = self._parameters.values()
-        if any(each.stop_gradient for each in parameters):
-            frozen = paddle.concat(
-                [paddle.full([each.size], each.stop_gradient, "bool") for each in parameters]
-            )
-            average = paddle.where(frozen, self._average, average)
-        self._average = average
+        before = self._average.clone() if any(each.stop_gradient for each in parameters) else None
+        self._average.scale_(decay).add_(self._flat().scale_(1 - decay))
+        if before is not None:
+            masks = [paddle.full([each.size], each.stop_gradient, "bool") for each in parameters]
+            self._average = paddle.where(paddle.concat(masks), before, self._average)
 
     @paddle.no_grad()
     def before_evaluation(self, trainer: Trainer) -> None:
