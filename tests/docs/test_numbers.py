@@ -31,7 +31,7 @@ NOT_MEASURED = {
         "distributed": "2.6",
         "inference": "1.31 2.0 2.6",
         "install": "3.10 3.13 11.8 3.2 4.8 6.0 8.6 8.9 9.0 12.0",
-        "performance": "8.0",
+        "performance": "7.0 8.0",
         "python_api": "2.6",
     },
     "setting, default or limit in code or in a recipe": {
