@@ -21,6 +21,7 @@ from paddlevideo_fast.machine import gpu_number
 LAG = 2  # batches that the host may be ahead of what it reads; more would not hide more
 _MAX_SHAPES = 16  # of free buffers; multigrid training has ever new ones
 _MAX_UPLOADS = 64  # of small arrays under way, some steps' worth
+_SWITCH = {False: "off", True: "on"}
 _MAX_WORKSPACE_MB = 4096  # enough for the fastest algorithm of nearly all convolutions
 
 Key = tuple[tuple[int, ...], str]
@@ -172,29 +173,19 @@ def tune_gpu(has_fixed_shapes: bool, in_16_bits: bool) -> str:
     if number is None:
         return ""
     gpu = paddle.device.cuda.get_device_properties(number)
-    search, norm, workspace = (
-        "FLAGS_cudnn_exhaustive_search",
-        "FLAGS_cudnn_batchnorm_spatial_persistent",
-        "FLAGS_conv_workspace_size_limit",
-    )
     exact = "FLAGS_cudnn_deterministic"  # Paddle refuses it together with the search
     wanted = {
-        search: has_fixed_shapes and not paddle.get_flags(exact)[exact],
-        norm: in_16_bits,  # in float32 it gains little, and may overflow
-        workspace: min(_MAX_WORKSPACE_MB, gpu.total_memory >> 24),  # a sixteenth
+        "FLAGS_cudnn_exhaustive_search": has_fixed_shapes and not paddle.get_flags(exact)[exact],
+        "FLAGS_cudnn_batchnorm_spatial_persistent": in_16_bits,  # in float32 it may overflow for little
+        "FLAGS_conv_workspace_size_limit": min(_MAX_WORKSPACE_MB, gpu.total_memory >> 24),  # a sixteenth
         "FLAGS_max_inplace_grad_add": 8,  # read where a static graph is built
     }
     paddle.set_flags({name: value for name, value in wanted.items() if name not in os.environ})
-    flags = paddle.get_flags([search, norm, workspace])
+    search, norm, workspace, _ = (paddle.get_flags(name)[name] for name in wanted)
     return (
-        f"{gpu.name} (sm {gpu.major}{gpu.minor}, {gpu.total_memory / 2**30:.0f} GiB), "
-        f"cuDNN search {_on(flags[search])}, persistent batch norm {_on(flags[norm])}, "
-        f"workspace {flags[workspace]} MiB"
+        f"{gpu.name} (sm {gpu.major}{gpu.minor}, {gpu.total_memory / 2**30:.0f} GiB), cuDNN search "
+        f"{_SWITCH[search]}, persistent batch norm {_SWITCH[norm]}, workspace {workspace} MiB"
     )
-
-
-def _on(value: bool) -> str:
-    return "on" if value else "off"
 
 
 def gpu_memory_mb() -> dict[str, int]:

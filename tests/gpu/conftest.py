@@ -67,9 +67,9 @@ def same_kernels(device: str) -> Iterator[None]:
     if device == "cpu":
         yield
         return
-    name = "FLAGS_cudnn_deterministic"
-    before = paddle.get_flags(name)
-    paddle.set_flags({name: True})
+    flags = {"FLAGS_cudnn_deterministic": True, "FLAGS_cudnn_exhaustive_search": False}  # not both
+    before = paddle.get_flags(list(flags))
+    paddle.set_flags(flags)
     yield
     paddle.set_flags(before)
 

@@ -12,13 +12,14 @@ from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.config import RunSpec, load_config, startup
 from paddlevideo_fast.modeling import build_for_clips
 
-SEARCH, NORM, WORKSPACE = (
+SEARCH, NORM, WORKSPACE, ADDED = (
     "FLAGS_cudnn_exhaustive_search",
     "FLAGS_cudnn_batchnorm_spatial_persistent",
     "FLAGS_conv_workspace_size_limit",
+    "FLAGS_max_inplace_grad_add",
 )
 MOBILE = {"name": "PPTSM_MobileNetV2", "num_seg": 2, "class_num": 3, "scale": 0.25}
-OFF = {"FLAGS_cudnn_deterministic": False, SEARCH: False, NORM: False, WORKSPACE: 512}
+OFF = {"FLAGS_cudnn_deterministic": False, SEARCH: False, NORM: False, WORKSPACE: 512, ADDED: 0}
 
 
 @pytest.fixture
@@ -26,12 +27,9 @@ def flags(monkeypatch):
     """The flags of a Paddle that computes on the second GPU of the machine, with 24 GiB."""
     flags = dict(OFF)
 
-    def get_flags(names):
-        return {name: flags[name] for name in ([names] if isinstance(names, str) else names)}
-
     gpu = SimpleNamespace(name="NVIDIA A10", major=8, minor=6, total_memory=24 << 30)
     monkeypatch.setattr(paddle, "get_device", lambda: "gpu:1")
-    monkeypatch.setattr(paddle, "get_flags", get_flags)
+    monkeypatch.setattr(paddle, "get_flags", lambda name: {name: flags[name]})
     monkeypatch.setattr(paddle, "set_flags", flags.update)
     monkeypatch.setattr(paddle.device.cuda, "get_device_properties", {1: gpu}.__getitem__)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("FLAGS_")}
@@ -41,7 +39,7 @@ def flags(monkeypatch):
 
 def test_steps_of_one_shape_get_the_search_and_16_bits_the_batch_norm(flags):
     told = device.tune_gpu(has_fixed_shapes=True, in_16_bits=True)
-    assert flags == {**OFF, SEARCH: True, NORM: True, WORKSPACE: 1536, "FLAGS_max_inplace_grad_add": 8}
+    assert flags == {**OFF, SEARCH: True, NORM: True, WORKSPACE: 1536, ADDED: 8}
     assert told == (
         "NVIDIA A10 (sm 86, 24 GiB), cuDNN search on, persistent batch norm on, workspace 1536 MiB"
     )
