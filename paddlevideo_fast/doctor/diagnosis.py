@@ -6,9 +6,10 @@ a training step predicts from these what a change would gain:
     no workers:   step = train + read
     W workers:    step = max(train, read / W, (train_cpu + read) / cores)
 
-`train` is a step on made-up batches. `read` is the time in which one process makes the batch of a step, and
-with workers also hands it over. `train_cpu` is the CPU time of `train` over all its threads: the last term is
-the machine, whose cores training and reading share.
+`train` is a step on made-up batches. `read` is the time in which one process makes the batch of a step.
+Workers hand it over in memory that they share with the trainer, which takes next to nothing. `train_cpu` is
+the CPU time of `train` over all its threads: the last term is the machine, whose cores training and reading
+share.
 """
 
 import contextlib
@@ -29,7 +30,6 @@ from paddlevideo_fast.doctor.reading import (
     other_forms,
     share_of_cost,
     time_reading,
-    time_transport,
 )
 from paddlevideo_fast.doctor.report import MIN_SPEEDUP, summary
 from paddlevideo_fast.doctor.timing import (
@@ -60,7 +60,6 @@ class StepCost:
         train_sec: normalise, forward, backward and optimizer.
         train_cpu_sec: CPU time of these, over all threads.
         read_sec: one process makes a batch.
-        transport_sec: a worker hands the batch to the trainer.
         num_workers: processes that read; 0: the training process reads.
         num_cores: CPU cores that the run may use.
     """
@@ -68,7 +67,6 @@ class StepCost:
     train_sec: float
     train_cpu_sec: float
     read_sec: float
-    transport_sec: float
     num_workers: int
     num_cores: int
 
@@ -77,10 +75,8 @@ class StepCost:
         """The predicted step."""
         if self.num_workers == 0:
             return self.train_sec + self.read_sec
-        read_sec = self.read_sec + self.transport_sec
-        return max(
-            self.train_sec, read_sec / self.num_workers, (self.train_cpu_sec + read_sec) / self.num_cores
-        )
+        both_sec = (self.train_cpu_sec + self.read_sec) / self.num_cores
+        return max(self.train_sec, self.read_sec / self.num_workers, both_sec)
 
     def gain(self, **changes: Any) -> float:
         """How many times faster a step becomes when fields change."""
@@ -92,7 +88,6 @@ class StepCost:
             train_sec=train * self.train_sec,
             train_cpu_sec=train * self.train_cpu_sec,
             read_sec=read * self.read_sec,
-            transport_sec=read * self.transport_sec,
         )
 
     def best_num_workers(self) -> int:
@@ -178,7 +173,6 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
     timed = list(itertools.islice(videos, num_videos))
     _fetch(parts.split.dataset, timed)
     reading = time_reading(parts.split.dataset, timed)
-    transport_sec = time_transport(reading.clip_shape, batch_size)
     progress(f"training {steps} steps on made-up batches")
     made_up = SyntheticLoader(batch_size, reading.clip_shape, parts.model)
     synthetic = time_steps(parts, made_up, steps)
@@ -188,13 +182,11 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
         train_sec=synthetic.step_sec,
         train_cpu_sec=synthetic.cpu_sec / synthetic.num_steps,
         read_sec=clips_a_step * reading.total_sec,
-        transport_sec=clips_a_step * transport_sec,
         num_workers=loader.num_workers,
         num_cores=num_cores(),
     )
     run = Run(parts, cost, reading, batch_size)
     found = sorted(suggestions(run, progress), key=lambda suggestion: -(suggestion.gain or 0.0))
-    sent_sec = cost.transport_sec if cost.num_workers else 0.0
     result: dict[str, Any] = {
         "config": cfg.path,
         "device": paddle.get_device(),
@@ -206,10 +198,7 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
         "clip_shape": list(reading.clip_shape),
         "real": _steps(real),
         "synthetic": {**_steps(synthetic), "cpu_sec": cost.train_cpu_sec},
-        "stages_sec": {
-            "reading": {**_times(clips_a_step, reading.stages), "transport": sent_sec},
-            "training": training,
-        },
+        "stages_sec": {"reading": _times(clips_a_step, reading.stages), "training": training},
         "augment_sec": _times(clips_a_step, reading.augment_steps),
         "model": {**asdict(cost), "step_sec": cost.step_sec},
         "remedies": [{**asdict(suggestion), "helps": suggestion.helps} for suggestion in found],
@@ -246,7 +235,7 @@ def limit(result: Mapping[str, Any]) -> dict[str, Any]:
     real, model = result["real"], result["model"]
     read_sec, train_sec = model["read_sec"], model["train_sec"]
     if model["num_workers"]:
-        read_sec = (read_sec + model["transport_sec"]) / model["num_workers"]
+        read_sec /= model["num_workers"]
         if model["step_sec"] > max(read_sec, train_sec):  # the cores are what is short: who uses them?
             read_sec, train_sec = read_sec * model["num_workers"], model["train_cpu_sec"]
     lost = 1 - result["synthetic"]["step_sec"] / real["step_sec"]

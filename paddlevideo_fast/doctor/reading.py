@@ -1,6 +1,5 @@
-"""Times the reader alone: a clip stage by stage, its way out of a worker, and clips in another form."""
+"""Times the reader alone: a clip stage by stage, and clips in another form."""
 
-import contextlib
 import copy
 import tempfile
 import time
@@ -17,7 +16,7 @@ import numpy as np
 from paddlevideo_fast.decode.packed_format import PackSettings
 from paddlevideo_fast.doctor.timing import Stopwatch
 from paddlevideo_fast.errors import BadSampleShareError, PaddleVideoFastError, VideoDecodeError
-from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, ClipRequest, Sample, VideoRecord
+from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.collate import make_batch
 from paddlevideo_fast.loader.dataset import (
     ClipDataset,
@@ -104,45 +103,6 @@ def time_reading(
     stages = {name: costs.get(name, 0.0) for name in names}
     stages["augment"] = sum(augment.values())
     return ReadingCost(stages, augment, shape)
-
-
-def time_transport(clip_shape: Sequence[int], batch_size: int, num_batches: int = 8) -> float:
-    """Seconds that a clip takes from a worker to this process, without making it.
-
-    A worker process sends batches of a clip that is made already.
-    """
-    dataset: Any = _Ready(clip_shape, batch_size * (num_batches + 2))
-    sampler = ClipBatchSampler(len(dataset), batch_size, shuffle=False, drop_last=True, seed=0)
-    with contextlib.closing(ClipLoader(dataset, sampler, num_workers=1)) as loader:
-        batches = loader.epoch(0)
-        for _ in range(2):  # the worker starts
-            next(batches)
-        began = time.perf_counter()
-        for _ in batches:
-            pass
-        sent_sec = (time.perf_counter() - began) / num_batches
-    with Stopwatch() as watch, watch.stage("made"):
-        make_batch(dataset, [ClipRequest(0, epoch=0)] * batch_size)
-    return max(sent_sec - watch.seconds["made"], 0.0) / batch_size
-
-
-class _Ready:
-    """A dataset whose clips are made already, each in its place in the batch."""
-
-    is_remote = False
-
-    def __init__(self, clip_shape: Sequence[int], size: int) -> None:
-        self.clip = np.zeros(tuple(clip_shape), np.uint8)
-        self.records = [VideoRecord("made up", (0,))] * size
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def load(
-        self, requests: Sequence[ClipRequest], outs: Sequence[np.ndarray | None] | None = None
-    ) -> list[Sample]:
-        places = outs or [None] * len(requests)
-        return [Sample(self.clip if out is None else out, label=0, index=0, view=0) for out in places]
 
 
 def _wrap(watch: Stopwatch, dataset: ClipDataset) -> None:

@@ -15,7 +15,6 @@ _STAGE_WORDS = {
     "resample": "cropping and resizing",
     "augment": "the transforms that change pixels",
     "collate": "stacking clips",
-    "transport": "the way from worker to trainer",
     "normalise": "normalising",
     "mix": "mixing clips",
     "forward": "the forward pass",

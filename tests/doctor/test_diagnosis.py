@@ -16,7 +16,7 @@ from paddlevideo_fast.doctor.timing import STAGES, StepTimes
 from paddlevideo_fast.errors import BadSampleShareError
 
 READING = ReadingCost({"open": 0.1, "decode": 0, "resample": 0, "augment": 0}, {}, (4, 28, 28, 3))
-COST = StepCost(train_sec=0.1, train_cpu_sec=0.1, read_sec=0.4, transport_sec=0.0, num_workers=0, num_cores=8)
+COST = StepCost(train_sec=0.1, train_cpu_sec=0.1, read_sec=0.4, num_workers=0, num_cores=8)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,6 @@ COST = StepCost(train_sec=0.1, train_cpu_sec=0.1, read_sec=0.4, transport_sec=0.
         ({"num_workers": 1}, 0.4),
         ({"num_workers": 2}, 0.2),
         ({"num_workers": 8}, 0.1),  # training is what is left
-        ({"num_workers": 2, "transport_sec": 0.1}, 0.25),
         ({"num_workers": 2, "num_cores": 2}, 0.25),  # the cores share 0.5 s of work
         ({"num_workers": 2, "num_cores": 2, "train_cpu_sec": 0.3}, 0.35),
     ],
@@ -71,7 +70,6 @@ def examined(config, monkeypatch):
 
         monkeypatch.setattr(diagnosis, "time_steps", time_steps)
         monkeypatch.setattr(diagnosis, "time_reading", lambda dataset, requests: cost)
-        monkeypatch.setattr(diagnosis, "time_transport", lambda shape, batch_size: 0.0)
         training = dict.fromkeys(STAGES, 0.0)
         training.update(forward=0.4 * train_sec, backward=0.6 * train_sec)
         monkeypatch.setattr(diagnosis, "time_training_stages", lambda *args: training)
@@ -181,7 +179,7 @@ def result():
         "real": {"num_steps": 5, "step_sec": 0.3, "wait_share": 0.7, "clips_per_sec": 13.3},
         "synthetic": {"num_steps": 5, "step_sec": 0.09, "wait_share": 0.0, "clips_per_sec": 44.4},
         "stages_sec": {
-            "reading": {"open": 0.05, "decode": 0.45, "transport": 0.01},
+            "reading": {"open": 0.05, "decode": 0.45, "collate": 0.01},
             "training": {"forward": 0.03, "backward": 0.06},
         },
         "augment_sec": {"RandomHue": 0.01},

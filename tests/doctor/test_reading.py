@@ -8,7 +8,7 @@ import pytest
 from paddlevideo_fast.assembly import plan_run, training_setup
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.doctor import reading
-from paddlevideo_fast.doctor.reading import other_forms, share_of_cost, time_reading, time_transport
+from paddlevideo_fast.doctor.reading import other_forms, share_of_cost, time_reading
 from paddlevideo_fast.loader import ClipRequest
 
 
@@ -34,10 +34,6 @@ def test_reading_alone_finds_every_stage(dataset):
     assert cost.total_sec == pytest.approx(sum(cost.stages.values()))
     assert clips.open == opened
     assert "load" not in vars(clips)
-
-
-def test_a_worker_sends_batches(motion_dataset):
-    assert time_transport((4, 28, 28, 3), batch_size=2, num_batches=3) >= 0
 
 
 def test_videos_are_tried_prepared_and_packed(dataset, tmp_path):
