@@ -9,6 +9,7 @@ import pytest
 from paddle import nn
 
 from paddlevideo_fast.modeling import count_parameters
+from paddlevideo_fast.modeling.layers import batch_norm
 from paddlevideo_fast.modeling.layers.batch_norm import (
     SubBatchNorm2D,
     SubBatchNorm3D,
@@ -148,6 +149,31 @@ def test_each_part_is_paddles_layer_bit_for_bit(kind, num_splits, level):
     np.testing.assert_array_equal(
         layer(paddle.to_tensor(array)).numpy(), plain(paddle.to_tensor(array)).numpy()
     )
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_on_a_gpu_paddle_gets_four_axes(kind, mode, monkeypatch):
+    """Paddle's gradient by given statistics takes the sizes of three axes at most there."""
+    cls, _, data_format, space = LAYERS[kind]
+    whole, axes, results = batch_norm.F.batch_norm, [], []
+
+    def noted(x, *arguments, **options):
+        axes.append(x.ndim)
+        return whole(x, *arguments, **options)
+
+    monkeypatch.setattr(batch_norm.F, "batch_norm", noted)
+    for capability in (0, 80):
+        monkeypatch.setattr(batch_norm, "compute_capability", lambda capability=capability: capability)
+        layer = make_layer(cls, data_format)
+        getattr(layer, mode)()
+        x = paddle.to_tensor(draw(4, data_format, space), stop_gradient=False)
+        out = layer(x)
+        out.square().sum().backward()
+        results.append([each.numpy() for each in (out, x.grad, layer.weight.grad, layer.bias.grad)])
+    assert axes == [2 + len(space), 4]
+    for one, other in zip(*results):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("num_splits", [0, -2])

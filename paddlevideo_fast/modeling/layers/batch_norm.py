@@ -10,6 +10,9 @@ import paddle.nn.functional as F
 from paddle import nn
 from paddle.autograd import PyLayer
 
+from paddlevideo_fast.device import compute_capability
+from paddlevideo_fast.modeling.layers.operators import is_traced
+
 BATCH_NORMS = (nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D)
 
 
@@ -37,21 +40,21 @@ class _Normalized(PyLayer):
         # known here alone: what `saved_tensor` gives may be copies, as with RUNTIME.recompute
         ctx.has_gradient = [not each.stop_gradient for each in (x, weight, bias)]
         ctx.options = {"epsilon": norm._epsilon, "data_format": norm._data_format}
-        return F.batch_norm(_wide(x), mean, variance, weight, bias, **ctx.options).astype(x.dtype)
+        return _batch_norm(_taken(x), mean, variance, weight, bias, **ctx.options).astype(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[Any, ...]:
         x, weight, bias, mean, variance, count = ctx.saved_tensor()
-        wide_x = _wide(x)
+        taken_x = _taken(x)
         with paddle.enable_grad():
-            leaves = [_leaf(each) for each in (wide_x, weight, bias)]
-            output = F.batch_norm(leaves[0], mean, variance, *leaves[1:], **ctx.options)
-        direct, of_weight, of_bias = paddle.grad(output, leaves, _wide(gradient))
+            leaves = [_leaf(each) for each in (taken_x, weight, bias)]
+            output = _batch_norm(leaves[0], mean, variance, *leaves[1:], **ctx.options)
+        direct, of_weight, of_bias = paddle.grad(output, leaves, _taken(gradient))
         sums = ctx.group.all_sum(paddle.concat([of_weight, of_bias]).astype("float64"))
         scale = weight * paddle.rsqrt(variance + ctx.options["epsilon"])
         slope, offset = ((part / count).astype(weight.dtype) * -scale for part in paddle.split(sums, 2))
         # slope · x̂ + offset is what the statistics pass on, and a batch norm itself
-        passed_on = F.batch_norm(wide_x, mean, variance, slope, offset, **ctx.options)
+        passed_on = _batch_norm(taken_x, mean, variance, slope, offset, **ctx.options)
         of_x = direct + passed_on if ctx.counts else direct
         gradients = of_x.astype(x.dtype), of_weight, of_bias
         wanted = (each if has else None for each, has in zip(gradients, ctx.has_gradient))
@@ -67,6 +70,21 @@ def _leaf(x: paddle.Tensor) -> paddle.Tensor:
 
 def _wide(x: paddle.Tensor) -> paddle.Tensor:
     return x if x.dtype in (paddle.float32, paddle.float64) else x.astype("float32")
+
+
+def _taken(x: paddle.Tensor) -> paddle.Tensor:
+    """What Paddle's batch norm takes: on a CPU it has no kernel for 16 bits, and elsewhere it sums in 32."""
+    return _wide(x) if x.place.is_cpu_place() else x
+
+
+def _batch_norm(x: paddle.Tensor, *tensors: paddle.Tensor, **options: Any) -> paddle.Tensor:
+    """`F.batch_norm`, whose gradient by given statistics mixes channels of [N, C, T, H, W] up on a GPU.
+
+    Paddle's kernel leaves the last axis out there (2.6, and 3 as far as we know). So it gets four axes.
+    """
+    if x.ndim < 5 or options["data_format"][1] != "C" or not compute_capability() or is_traced():
+        return F.batch_norm(x, *tensors, **options)
+    return F.batch_norm(x.flatten(3), *tensors, **options).reshape(x.shape)
 
 
 def _moments_of_group(x: Any, data_format: str, group: Any, counts: bool) -> tuple[Any, Any, Any]:
@@ -178,12 +196,12 @@ class SubBatchNorm(nn.Layer):
     def _normalized(self, x: paddle.Tensor, mean: paddle.Tensor, variance: paddle.Tensor) -> paddle.Tensor:
         # What Paddle's `forward` does. Its export knows no `super()` between two `forward`s.
         weight, bias = self._affine()
-        return F.batch_norm(
+        return _batch_norm(
             x,
             mean,
             variance,
-            weight=weight,
-            bias=bias,
+            weight,
+            bias,
             training=self.training,
             momentum=self._momentum,
             epsilon=self._epsilon,
@@ -206,13 +224,17 @@ class SubBatchNorm(nn.Layer):
         """Batch norm in training over the batches of all processes of the group, whose sizes may differ.
 
         It runs on any device: Paddle's batch norm with given statistics, one message of 2C + 1 numbers
-        forward and one message of 2C numbers backward. Paddle's `sync_batch_norm` is not used: it has no CPU
-        kernel and no groups, and gives processes with fewer clips the same weight. The gradient belongs to
-        the sum of the processes' losses, as data-parallel training expects. All processes of the group must
-        call it, and back-propagate through it.
+        forward and one message of 2C numbers backward. The gradient belongs to the sum of the processes'
+        losses, as data-parallel training expects. All processes of the group must call it, and back-propagate
+        through it.
+
+        Paddle's `sync_batch_norm_` is not used. It has no CPU kernel, and its caller cannot name a group: it
+        takes what the device has, and without that it shares nothing, without a word. It gives processes with
+        fewer clips the same weight, counts clips that do not count, and subtracts the square of the mean from
+        the mean of squares in float32.
 
         A process whose `x` does not count (see `without_clips`) only takes part in the messages. 16-bit
-        values are computed in float32. The running variance is that of the population.
+        values are summed in float32. The running variance is that of the population.
 
         Reference: Ioffe and Szegedy, "Batch Normalization", arXiv 1502.03167, section 3.
         """
