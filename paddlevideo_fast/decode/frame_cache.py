@@ -30,7 +30,6 @@ from paddlevideo_fast.io.block_folder import BlockFolder
 
 _VERSION = 2
 _UNIT_BYTES = 2**14
-_NUM_MAPS = 8  # a frame is seldom read twice in a row
 _HEADER = struct.Struct("<12s5i")  # pixel format; width, height, colour space, colour range, orientation
 _PLANAR = ("yuv420p", "yuvj420p")  # rebuilt from planes, these give the same RGB; others are kept as RGB
 _RGB = "rgb24"
@@ -51,7 +50,6 @@ class FrameCache:
             int(max_gb * 1e9),
             _UNIT_BYTES,
             *("frames", "decoded", "STORAGE.frames_cache"),
-            num_maps=_NUM_MAPS,
             when_full="frames are decoded again and again, which may take longer than without a cache; raise "
             f"STORAGE.frames_cache_gb ({max_gb:g}), or leave out frames_cache",
         )

@@ -1,11 +1,13 @@
 """Turns an ONNX program into one in int8: clips of videos show the range of each tensor."""
 
+import itertools
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -138,10 +140,11 @@ def quantize(
     """
     with tempfile.TemporaryDirectory(prefix=".int8.", dir=target.parent) as folder:
         work = _Quantizer(model_file, Path(folder))
-        store = _Store(Path(folder))
-        calibrating = [store.keep(clip) for clip, _ in clips.read(clips.calibrating, "clips that calibrate")]
+        paths = (Path(folder, f"clip-{number}.npy") for number in itertools.count())
+        read = clips.read(clips.calibrating, "clips that calibrate")
+        calibrating = [_stored(clip, next(paths)) for clip, _ in read]
         read = clips.read(clips.comparing, "clips to compare")
-        compared = [(store.keep(clip), labels) for clip, labels in read]
+        compared = [(_stored(clip, next(paths)), labels) for clip, labels in read]
         if not calibrating or not compared:
             raise ProgramError("int8: no clip of the list could be read")
         if len(compared) < _FEW:
@@ -184,20 +187,10 @@ def _is_near(found: Comparison) -> bool:
     return is_like and found.top1_float32 - found.top1 <= allowed + _ROUNDING
 
 
-class _Store:
-    """Keeps clips in files of a folder, and not in memory: there may be gigabytes."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._num_kept = 0
-
-    def keep(self, clip: np.ndarray) -> np.ndarray:
-        """The same clip, read from its file where it is used."""
-        path = self._folder / f"clip-{self._num_kept}.npy"
-        self._num_kept += 1
-        np.save(path, clip)
-        kept: np.ndarray = np.load(path, mmap_mode="r")
-        return kept
+def _stored(clip: np.ndarray, path: Path) -> np.ndarray:
+    """The same clip, read from a file where it is used: there may be gigabytes of clips."""
+    np.save(path, clip)
+    return np.load(path, mmap_mode="r")
 
 
 def _logits(program: Path, clips: Sequence[np.ndarray]) -> np.ndarray:
@@ -293,7 +286,7 @@ class _Quantizer:
         from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
         between = [name for name, op in self._between.items() if op not in in_float and len(layers) > 1]
-        feeds = iter([{self._input: clip} for clip in clips])
+        feeds = ({self._input: clip} for clip in clips)
         own = logging.getLogger()
         level = own.level
         own.setLevel(logging.ERROR)  # it tells the root logger what it does
@@ -301,7 +294,7 @@ class _Quantizer:
             quantize_static(
                 str(self.prepared),
                 str(target),
-                _Reader(feeds),
+                SimpleNamespace(get_next=lambda: next(feeds, None)),
                 quant_format=QuantFormat.QDQ,
                 nodes_to_quantize=[*layers, *between],
                 per_channel=True,
@@ -312,17 +305,6 @@ class _Quantizer:
             )
         finally:
             own.setLevel(level)
-
-
-class _Reader:
-    """Gives onnxruntime one feed after the other."""
-
-    def __init__(self, feeds: Iterator[Mapping[str, Any]]) -> None:
-        self._feeds = feeds
-
-    def get_next(self) -> Mapping[str, Any] | None:
-        """The next feed; None at the end."""
-        return next(self._feeds, None)
 
 
 def _by_loss(work: _Quantizer, clips: Sequence[np.ndarray]) -> list[str]:

@@ -215,9 +215,13 @@ class Pricing:
         """The costs of all epochs of a phase."""
         epochs = phase.end_epoch - phase.start_epoch
         in_turn = batch_shapes(phase, self._batch_size, self._accumulation)
-        sampler = ClipBatchSampler(
-            num_clips, in_turn, shuffle=True, drop_last=True, seed=0, clips_per_video=self._clips_per_video
-        )
+        options: Any = {
+            "shuffle": True,
+            "drop_last": True,
+            "seed": 0,
+            "clips_per_video": self._clips_per_video,
+        }
+        sampler = ClipBatchSampler(num_clips, in_turn[0].batch_size, **options).reshaped(in_turn)
         turns = Counter(batch // self._accumulation % len(shapes) for batch in range(sampler.num_batches))
 
         def total(of_batch: Callable[[Mapping[str, Any]], float]) -> float:

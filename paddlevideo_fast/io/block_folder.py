@@ -6,8 +6,8 @@
 - The process whose block fills the cache looks at the folder and evicts blocks, under a flock on `blocks`. So
   the bound may overshoot by what is in flight: a block of each process that writes meanwhile.
 - Nothing wrong is served: a trailer holds a checksum of the bytes and of what they are, and each process
-  checks it when it opens a block for the first time. Afterwards blocks are read through maps, which stay
-  whole if the file goes.
+  checks it when it opens a block for the first time. Blocks are read through maps, which stay whole if the
+  file goes.
 - The blocks that were used least recently go first; the time of a file is when it was last used.
 - Where a folder cannot be written or its disk is full, nothing is kept for a while, after one warning.
 """
@@ -26,7 +26,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.log import get_logger, warn_once
 
 TRAILER = struct.Struct("<16sI")  # digest of what it is; crc32 of the bytes and of the digest
@@ -49,7 +48,6 @@ class BlockFolder:
         what: the blocks, for warnings.
         verb: where a block comes from that is not here, for warnings: "fetched".
         key: the setting that chose the folder, for warnings.
-        num_maps: of the blocks that were used last; they take disk until the process lets go of them.
         when_full: a warning for the process that first evicts blocks; "": none.
     """
 
@@ -59,11 +57,9 @@ class BlockFolder:
     what: str
     verb: str
     key: str
-    num_maps: int = 256
     when_full: str = ""
 
     def __post_init__(self) -> None:
-        self._maps: LRUCache[tuple[memoryview, float]] = LRUCache(self.num_maps)
         self._checked: set[str] = set()
         self._full_until = float("-inf")
         self._count(0)
@@ -80,28 +76,20 @@ class BlockFolder:
             digest: of what it is: 32 hexadecimal digits.
             size: its bytes; None: as many as there are.
         """
-        kept = self._maps.get(digest)
-        if kept is None:
-            try:
-                with open(self._path(digest), "rb", buffering=0) as opened:
-                    used_at = os.fstat(opened.fileno()).st_mtime
-                    mapped = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
-            except (OSError, ValueError):  # ValueError: it is empty
-                return None
-            size = max(len(mapped) - TRAILER.size, 0) if size is None else size
-            if not self._is_right(mapped, digest, size):
-                warn_once(get_logger(), f"{self.folder}: holds altered blocks; they are {self.verb} again")
-                with contextlib.suppress(OSError):
-                    os.unlink(self._path(digest))
-                return None
-            kept = mapped[:size], used_at
-        view, used_at = kept
-        now = time.time()
-        if abs(now - used_at) > _TOUCH_SEC:
-            used_at = now
-            self.touch(digest)  # it may be gone; the map stays
-        self._maps.put(digest, (view, used_at))
-        return view
+        try:
+            with open(self._path(digest), "rb", buffering=0) as opened:
+                used_at = os.fstat(opened.fileno()).st_mtime
+                mapped = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+        except (OSError, ValueError):  # ValueError: it is empty
+            return None
+        size = max(len(mapped) - TRAILER.size, 0) if size is None else size
+        if not self._is_right(mapped, digest, size):
+            warn_once(get_logger(), f"{self.folder}: holds altered blocks; they are {self.verb} again")
+            self.forget(digest)
+            return None
+        if abs(time.time() - used_at) > _TOUCH_SEC:
+            self.touch(digest)
+        return mapped[:size]
 
     def touch(self, digest: str) -> bool:
         """Marks a block as used; whether it is here."""
@@ -113,7 +101,6 @@ class BlockFolder:
 
     def forget(self, digest: str) -> None:
         """Has this block here no more."""
-        self._maps.pop(digest)
         self._checked.discard(digest)
         with contextlib.suppress(OSError):
             os.unlink(self._path(digest))

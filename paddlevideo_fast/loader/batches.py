@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import accumulate, cycle, takewhile
 from typing import Any
 
@@ -71,6 +71,7 @@ class BatchShape:
     crop_size: int | None = None
 
 
+@dataclass(eq=False, repr=False)
 class ClipBatchSampler:
     """Batches of requests, the share of one rank.
 
@@ -88,8 +89,7 @@ class ClipBatchSampler:
 
     Args:
         num_samples: records of the dataset.
-        batch_size: requests in a batch on this rank, or shapes that the batches of an epoch take in turn. A
-            sample is in one batch of an epoch, whatever the shapes are. A multiple of `clips_per_video`.
+        batch_size: requests in a batch on this rank, a multiple of `clips_per_video`; see `reshaped`, too.
         shuffle: a new order each epoch.
         drop_last: leave out the last batch where it is smaller.
         seed: of the order.
@@ -116,42 +116,32 @@ class ClipBatchSampler:
     Reference: Hoffer et al., "Augment your batch", arXiv 1901.09335 (several clips of a sample in a batch).
     """
 
-    def __init__(
-        self,
-        num_samples: int,
-        batch_size: int | Sequence[BatchShape],
-        *,
-        shuffle: bool,
-        drop_last: bool,
-        seed: int,
-        rank: int = 0,
-        world_size: int = 1,
-        num_views: int = 1,
-        pad: bool | None = None,
-        groups: Sequence[int] | None = None,
-        clips_per_video: int = 1,
-        draws: Draws | None = None,
-        window: ShuffleWindow | None = None,
-    ) -> None:
-        if draws is not None and groups is not None and world_size > 1:
+    num_samples: int
+    batch_size: int
+    _: KW_ONLY
+    shuffle: bool
+    drop_last: bool
+    seed: int
+    rank: int = 0
+    world_size: int = 1
+    num_views: int = 1
+    pad: bool | None = None
+    groups: Sequence[int] | None = None
+    clips_per_video: int = 1
+    draws: Draws | None = None
+    window: ShuffleWindow | None = None
+
+    def __post_init__(self) -> None:
+        if self.draws is not None and self.groups is not None and self.world_size > 1:
             raise LoaderError(
                 "DATASET.train: with split_by: shard a process has the classes of its own shards only, so no "
                 "sampler can balance them: set split_by: sample, or sampler: shuffle"
             )
-        self.num_samples = num_samples
-        self.shuffle = shuffle
-        self.drop_last = drop_last
-        self.seed = seed
-        self.rank = rank
-        self.world_size = world_size
-        self.num_views = num_views
-        self.pad = shuffle if pad is None else pad
-        self.clips_per_video = clips_per_video
-        self.draws = draws
-        groups = groups if draws is None else None  # a single process may draw from all of them
-        self._dealt = None if groups is None else _deal(groups, world_size, may_be_empty=not self.pad)
-        self.window = window
-        self._set_shapes([BatchShape(batch_size)] if isinstance(batch_size, int) else batch_size)
+        if self.pad is None:
+            self.pad = self.shuffle
+        groups = self.groups if self.draws is None else None  # a single process may draw from all of them
+        self._dealt = None if groups is None else _deal(groups, self.world_size, may_be_empty=not self.pad)
+        self._set_shapes([BatchShape(self.batch_size)])
 
     def _set_shapes(self, shapes: Sequence[BatchShape]) -> None:
         sizes = [shape.batch_size for shape in shapes]
@@ -178,7 +168,9 @@ class ClipBatchSampler:
             )
 
     def reshaped(self, shapes: Sequence[BatchShape]) -> ClipBatchSampler:
-        """The same samples in the same order, in batches of other shapes.
+        """The same samples in the same order, in batches of other shapes, which an epoch takes in turn.
+
+        A sample is in one batch of an epoch, whatever the shapes are.
 
         Raises:
             LoaderError: there is no batch at all.

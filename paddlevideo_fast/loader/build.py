@@ -1,13 +1,13 @@
 """Datasets and loaders from the sections of a config."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from paddlevideo_fast.config import build, build_list
 from paddlevideo_fast.config.settings import PipelineSettings, settings_from
 from paddlevideo_fast.decode import FrameCache, IndexCache
 from paddlevideo_fast.errors import LoaderError
-from paddlevideo_fast.loader.batches import BatchShape, ClipBatchSampler
+from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.dali import DaliLoader, DaliOptions
 from paddlevideo_fast.loader.dataset import ClipDataset, PackedFrameDataset, VideoDecoder
@@ -108,7 +108,7 @@ def _tell_what_has_no_effect(pipeline: Pipeline, training: bool) -> None:
 def build_loader(
     dataset: ClipDataset,
     *,
-    batch_size: int | Sequence[BatchShape],
+    batch_size: int,
     num_workers: int | Literal["auto"],
     shuffle: bool,
     drop_last: bool,

@@ -1,5 +1,7 @@
 """What a server counts, in the text format of Prometheus."""
 
+from typing import Any
+
 from paddlevideo_fast.extras import needing
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -17,26 +19,14 @@ class Metrics:
         with needing("serve", "a server"):
             from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
         self._registry = CollectorRegistry()
-        name = "paddlevideo_fast"
-        self._requests = Counter(
-            f"{name}_requests", "Requests for a prediction", ["status"], registry=self._registry
-        )
-        self._request_sec = Histogram(
-            f"{name}_request_seconds", "Time of a request", registry=self._registry, buckets=_SECONDS
-        )
-        self._clips = Counter(f"{name}_clips", "Clips that were predicted", registry=self._registry)
-        self._batch_clips = Histogram(
-            f"{name}_batch_clips", "Clips of a batch", registry=self._registry, buckets=_CLIPS
-        )
-        self._batch_sec = Histogram(
-            f"{name}_batch_seconds",
-            "Time of a batch in the network",
-            registry=self._registry,
-            buckets=_SECONDS,
-        )
-        self._in_flight = Gauge(
-            f"{name}_requests_in_flight", "Requests that are worked on or wait", registry=self._registry
-        )
+        own: Any = {"namespace": "paddlevideo_fast", "registry": self._registry}
+        timed: Any = {**own, "buckets": _SECONDS}
+        self._requests = Counter("requests", "Requests for a prediction", ["status"], **own)
+        self._request_sec = Histogram("request_seconds", "Time of a request", **timed)
+        self._clips = Counter("clips", "Clips that were predicted", **own)
+        self._batch_clips = Histogram("batch_clips", "Clips of a batch", buckets=_CLIPS, **own)
+        self._batch_sec = Histogram("batch_seconds", "Time of a batch in the network", **timed)
+        self._in_flight = Gauge("requests_in_flight", "Requests that are worked on or wait", **own)
 
     def add_request(self, status: int, sec: float) -> None:
         """Counts a request that was answered."""
