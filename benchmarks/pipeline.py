@@ -28,11 +28,10 @@ from paddlevideo_fast.loader import (
     Sampler,
     VideoDataset,
     VideoRecord,
-    transforms,
 )
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.sampling import FrameSampler
-from paddlevideo_fast.loader.transforms.geometry import Geometric
+from paddlevideo_fast.loader.transforms import Geometric, crop
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _JPEG_QUALITY = 90
@@ -53,11 +52,11 @@ class Recipe(NamedTuple):
 RECIPES = {
     "tsm": Recipe(
         Sampler(num_seg=8, seg_len=1, select_left=True),
-        [transforms.MultiScaleCrop(224, allow_duplication=True), transforms.RandomFlip()],
+        [crop.MultiScaleCrop(224, allow_duplication=True), crop.RandomFlip()],
     ),
     "slowfast": Recipe(
         DecodeSampler(num_frames=32, sampling_rate=2),
-        [transforms.JitterScale(256, 320), transforms.MultiCrop(224), transforms.RandomFlip()],
+        [crop.JitterScale(256, 320), crop.MultiCrop(224), crop.RandomFlip()],
     ),
 }
 

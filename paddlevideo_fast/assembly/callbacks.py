@@ -15,26 +15,10 @@ from paddlevideo_fast.config.settings import PreciseBNSettings
 from paddlevideo_fast.config.spec import VISUALDL, names_of
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator, Precision
-from paddlevideo_fast.engine.callbacks import (
-    BatchNormSplits,
-    Callback,
-    Checkpointing,
-    Complexity,
-    Evaluation,
-    ExponentialMovingAverage,
-    LearningRate,
-    PhaseLog,
-    PreciseBatchNorm,
-    ProfilerOptions,
-    Profiling,
-    ProgressBar,
-    Recorder,
-    Tracking,
-    Unfreezing,
-)
-from paddlevideo_fast.engine.callbacks.evaluation import Selection
+from paddlevideo_fast.engine.callbacks import checkpointing, evaluation, profiling, recorder, schedule
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.trackers import TrackedRun, Tracker, VisualDL, flattened
+from paddlevideo_fast.engine.trainer import Callback
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.io.files import working_folder
 from paddlevideo_fast.io.urls import shown_url
@@ -75,32 +59,34 @@ def callbacks_of(
     spec, model, distribution = setup.spec, setup.model, setup.distribution
     run, main = spec.run, distribution.is_main
     callbacks: list[Callback] = [
-        PhaseLog(spec.clips_of_update(distribution.world_size)),
-        Complexity(MacCounter(model)),
-        BatchNormSplits(model),
-        LearningRate(setup.curve),
+        schedule.PhaseLog(spec.clips_of_update(distribution.world_size)),
+        recorder.Complexity(MacCounter(model)),
+        schedule.BatchNormSplits(model),
+        schedule.LearningRate(setup.curve),
     ]
     freezing = setup.freezing
     if freezing is not None:
-        callbacks.append(Unfreezing(freezing))
+        callbacks.append(schedule.Unfreezing(freezing))
     if spec.ema is not None:
-        callbacks.append(ExponentialMovingAverage(model, spec.ema.decay, freezing.later if freezing else ()))
+        later = freezing.later if freezing else ()
+        callbacks.append(evaluation.ExponentialMovingAverage(model, spec.ema.decay, later))
     if spec.precise_bn is not None and spec.run.features is None:
         evaluator = statistics_evaluator(spec, setup.split, setup.plan.precision, distribution)
         interval = spec.precise_bn.preciseBN_interval
-        callbacks.append(PreciseBatchNorm(evaluator, interval, averaged=spec.ema is not None))
+        callbacks.append(evaluation.PreciseBatchNorm(evaluator, interval, averaged=spec.ema is not None))
     metric = setup.plan.metric
     if valid is not None and metric is not None:
         evaluator = make_evaluator(spec, valid, setup.plan.precision, distribution)
-        callbacks.append(Evaluation(evaluator, metric, run.val_interval, store, Selection(spec.selection)))
+        selection = evaluation.Selection(spec.selection)
+        callbacks.append(evaluation.Evaluation(evaluator, metric, run.val_interval, store, selection))
     _require(spec, "CALLBACKS", CALLBACKS, spec.callbacks, Callback)
     callbacks += build_list(CALLBACKS, spec.callbacks)
     trackers, board = _trackers(spec, store.folder, metric) if main else ([], None)
     sinks: list[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl"), *trackers]
-    callbacks.append(Recorder(sinks if main else [], run.log_interval, spec.distributed.one_process_ips))
-    callbacks.append(
-        Checkpointing(store, run.save_interval, run.save_every_steps, run.keep_last, class_names)
-    )
+    rate = spec.distributed.one_process_ips
+    callbacks.append(recorder.Recorder(sinks if main else [], run.log_interval, rate))
+    kept = run.save_interval, run.save_every_steps, run.keep_last
+    callbacks.append(checkpointing.Checkpointing(store, *kept, class_names))
     if main:
         reported = reported_run(spec)
         if reported.with_page or board is not None:
@@ -108,13 +94,13 @@ def callbacks_of(
             evaluated = valid.dataset if valid else trained
             naming = make_naming(spec, model.num_classes, evaluated)
             callbacks.append(Reporting(reported, trained, evaluated, naming, metric, board))
-        callbacks.append(Tracking(trackers, store))
+        callbacks.append(recorder.Tracking(trackers, store))
     callbacks += further
     if run.profiler_options is not None:
-        options = ProfilerOptions.parse(run.profiler_options)
-        callbacks.append(Profiling(options, store.folder / "profile", distribution.rank))
+        options = profiling.ProfilerOptions.parse(run.profiler_options)
+        callbacks.append(profiling.Profiling(options, store.folder / "profile", distribution.rank))
     if _is_on_terminal(distribution):
-        callbacks.append(ProgressBar())
+        callbacks.append(recorder.ProgressBar())
     name, count = Counter(type(callback).__name__ for callback in callbacks).most_common(1)[0]
     if count > 1:
         text = f"a run has one callback of a name, whose state a checkpoint holds; {count} are {name}"

@@ -32,7 +32,7 @@ from paddlevideo_fast.loader.dali import DaliLoader, DaliOptions
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.features import FeatureLoader
 from paddlevideo_fast.loader.pipeline import Pipeline
-from paddlevideo_fast.loader.transforms import RandomFlip
+from paddlevideo_fast.loader.transforms.crop import RandomFlip
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Preprocess, activation_of, classes_of

@@ -9,7 +9,7 @@ from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.errors import ConfigError, SettingError
-from paddlevideo_fast.loader.transforms import RandomFlip
+from paddlevideo_fast.loader.transforms.crop import RandomFlip
 from paddlevideo_fast.modeling import activation_of, classes_of
 
 _TEACHER = "DISTILLATION.teacher"

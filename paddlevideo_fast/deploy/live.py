@@ -88,6 +88,7 @@ class LiveWindow(VideoReader):
         return ((index, self._to_rgb(frame.picture, frame.orientation)) for index, frame in frames)
 
 
+@dataclass(eq=False, repr=False)
 class LiveSource:
     """Decodes a live source in a thread of its own and keeps its newest frames.
 
@@ -116,26 +117,22 @@ class LiveSource:
         fps: frames a second, as a pipe says them; 0.0: nothing says.
     """
 
-    def __init__(
-        self,
-        address: str,
-        keep_sec: float,
-        when_slow: WhenSlow | None = None,
-        stall_sec: float = 5.0,
-        num_reconnects: int = 10,
-        container_format: str | None = None,
-        options: Mapping[str, str] | None = None,
-    ) -> None:
-        self.address = address
-        self.name = "<stdin>" if address == PIPE else shown_url(address)
-        self._ends = is_pipe(address)
-        self.keep_sec = keep_sec
-        self.when_slow: WhenSlow = when_slow or ("wait" if self._ends else "drop")
-        self.stall_sec = stall_sec
-        self.num_reconnects = 0 if self._ends else num_reconnects
-        self._format = container_format or ("v4l2" if address.startswith("/dev/video") else None)
-        usual = {"rtsp_transport": "tcp"} if address.startswith(("rtsp://", "rtsps://")) else {}
-        self._options = {**usual, **(options or {})}
+    address: str
+    keep_sec: float
+    when_slow: WhenSlow | None = None
+    stall_sec: float = 5.0
+    num_reconnects: int = 10
+    container_format: str | None = None
+    options: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        self.name = "<stdin>" if self.address == PIPE else shown_url(self.address)
+        self._ends = is_pipe(self.address)
+        self.when_slow = self.when_slow or ("wait" if self._ends else "drop")
+        if self.address.startswith("/dev/video"):
+            self.container_format = self.container_format or "v4l2"
+        usual = {"rtsp_transport": "tcp"} if self.address.startswith(("rtsp://", "rtsps://")) else {}
+        self.options = {**usual, **(self.options or {})}
         self.num_frames = self.num_dropped = self.num_corrupt = self.num_restarts = 0
         self._frames: deque[LiveFrame] = deque()
         self._changed = threading.Condition()
@@ -293,7 +290,7 @@ class LiveSource:
         source: Any = self._stdin or self.address
         timeout = None if self._ends else (30.0, max(2 * self.stall_sec, 10.0))
         try:
-            container = av.open(source, format=self._format, options=self._options, timeout=timeout)
+            container = av.open(source, format=self.container_format, options=self.options, timeout=timeout)
         except LIBAV_ERRORS as error:
             raise VideoDecodeError(self.name, self._why_not(_cause(error))) from error
         if not container.streams.video:

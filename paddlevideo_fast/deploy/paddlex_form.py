@@ -20,7 +20,7 @@ from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.loader import Sampler
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.pipeline import IMAGENET
-from paddlevideo_fast.loader.transforms import CenterCrop, Scale
+from paddlevideo_fast.loader.transforms.crop import CenterCrop, Scale
 from paddlevideo_fast.log import get_logger, warn_once
 
 NAME = "inference"  # of the files; PaddleX looks for no other

@@ -291,22 +291,17 @@ _TENSORRT_WORKSPACE = 1 << 30  # bytes
 
 def _onnx_providers(provider: Provider, options: ProgramOptions) -> list[Any]:
     """What onnxruntime tries for each operator, in this order; operators without a kernel go to the next."""
-    # onnxruntime's exhaustive search, its default, costs up to a second at each new shape
-    device = {"device_id": options.gpu_number}
-    on_cuda = {"gpu_mem_limit": options.gpu_mem_mb << 20, "cudnn_conv_algo_search": "HEURISTIC"}
-    chain: dict[Provider, Any] = {
-        "cpu": "CPUExecutionProvider",
-        "cuda": ("CUDAExecutionProvider", {**device, **on_cuda}),
-        "tensorrt": (
-            "TensorrtExecutionProvider",
-            {
-                **device,
-                "trt_max_workspace_size": _TENSORRT_WORKSPACE,
-                "trt_fp16_enable": options.precision == "fp16",
-            },
-        ),
+    shared = {"device_id": options.gpu_number}
+    settings: dict[Provider, dict[str, Any]] = {
+        # its exhaustive search, the default, costs up to a second at each new shape
+        "cuda": {"gpu_mem_limit": options.gpu_mem_mb << 20, "cudnn_conv_algo_search": "HEURISTIC"},
+        "tensorrt": {
+            "trt_max_workspace_size": _TENSORRT_WORKSPACE,
+            "trt_fp16_enable": options.precision == "fp16",
+        },
     }
-    return [chain[name] for name in PROVIDERS[PROVIDERS.index(provider) :: -1]]
+    on_gpu = [(_ONNX_PROVIDERS[name], {**shared, **own}) for name, own in settings.items()]
+    return [*on_gpu[: PROVIDERS.index(provider)][::-1], _ONNX_PROVIDERS["cpu"]]
 
 
 _GPU_PACKAGE = 'pip install "onnxruntime-gpu[cuda,cudnn]"'

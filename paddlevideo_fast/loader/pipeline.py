@@ -11,8 +11,14 @@ from paddlevideo_fast.errors import TransformError
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.sampling import FrameSampler
-from paddlevideo_fast.loader.transforms import ClipGeometry, Descriptive, Geometric, Normalization, Pixelwise
-from paddlevideo_fast.loader.transforms.geometry import IMAGENET
+from paddlevideo_fast.loader.transforms.color import Normalization
+from paddlevideo_fast.loader.transforms.geometry import (
+    IMAGENET,
+    ClipGeometry,
+    Descriptive,
+    Geometric,
+    Pixelwise,
+)
 from paddlevideo_fast.loader.transforms.resample import Resample, ResampleMode
 
 Transform = Geometric | Pixelwise | Descriptive

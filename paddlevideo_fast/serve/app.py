@@ -50,35 +50,19 @@ _PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}}
-            },
-            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "video": {"type": "string", "description": "a video file in base64"},
-                        "url": {"type": "string", "description": "of a video file, where the server allows"},
-                        "clip": {
-                            "type": "string",
-                            "description": "pixels in base64, uint8 in the order of `shape`",
-                        },
-                        "shape": {
-                            "type": "array",
-                            "items": {"type": "integer"},
-                            "description": "of `clip`: T, H, W, 3, or views first",
-                        },
-                    },
-                }
-            },
-        },
-    }
+_BINARY = {"type": "string", "format": "binary"}
+_IN_JSON: dict[str, dict[str, Any]] = {
+    "video": {"type": "string", "description": "a video file in base64"},
+    "url": {"type": "string", "description": "of a video file, where the server allows"},
+    "clip": {"type": "string", "description": "pixels in base64, uint8 in the order of `shape`"},
+    "shape": {"type": "array", "items": {"type": "integer"}, "description": "[views,] T, H, W, 3 of `clip`"},
 }
+_SCHEMAS = {
+    "multipart/form-data": {"type": "object", "properties": {"file": _BINARY}},
+    "application/octet-stream": _BINARY,
+    "application/json": {"type": "object", "properties": _IN_JSON},
+}
+_CONTENT = {kind: {"schema": schema} for kind, schema in _SCHEMAS.items()}
 
 
 def make_app(service: Service, names: Iterable[str] = ()) -> FastAPI:
@@ -123,7 +107,7 @@ def make_app(service: Service, names: Iterable[str] = ()) -> FastAPI:
         """Counters in the text format of Prometheus."""
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
-    @app.post("/predict", openapi_extra=_BODY)
+    @app.post("/predict", openapi_extra={"requestBody": {"required": True, "content": _CONTENT}})
     async def predict(
         request: Request,
         top_k: Annotated[int, Query(ge=1, description="classes to list")] = 5,

@@ -18,7 +18,7 @@ from paddlevideo_fast.loader import VideoRecord
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.sampling import Sampler
-from paddlevideo_fast.loader.transforms import CenterCrop, Scale
+from paddlevideo_fast.loader.transforms.crop import CenterCrop, Scale
 from paddlevideo_fast.preparation.encoding import Settings, prepare
 from paddlevideo_fast.preparation.facts import _facts_of
 from paddlevideo_fast.preparation.frames import extract

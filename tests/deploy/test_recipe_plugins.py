@@ -15,7 +15,7 @@ QUICKSTART = str(Path(__file__).resolve().parents[2] / "configs/quickstart/tsm_m
 PARTS = """
 from pathlib import Path
 
-from paddlevideo_fast.loader.transforms import CenterCrop
+from paddlevideo_fast.loader.transforms.crop import CenterCrop
 from paddlevideo_fast.registry import TRANSFORMS
 
 Path("imported").touch()

@@ -13,7 +13,9 @@ import pytest
 from paddlevideo_fast.loader import BadSamples, LoaderError, Pipeline, Sampler, VideoRecord
 from paddlevideo_fast.loader.dali import DaliOptions
 from paddlevideo_fast.loader.dataset import VideoDecoder
-from paddlevideo_fast.loader.transforms import ColorJitter, RandAugment, RandomErasing, UniformCrop
+from paddlevideo_fast.loader.transforms.augment import RandAugment, RandomErasing
+from paddlevideo_fast.loader.transforms.color import ColorJitter
+from paddlevideo_fast.loader.transforms.crop import UniformCrop
 from tests.loader.building import dataset_of, loader_of, pack, write_tar
 from tests.support.dali_codecs import clip_for_dali, no_dali
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddlevideo_fast.loader import TransformError
-from paddlevideo_fast.loader.transforms import ClipGeometry, MultiScaleCrop
+from paddlevideo_fast.loader.transforms import ClipGeometry
+from paddlevideo_fast.loader.transforms.crop import MultiScaleCrop
 
 
 class Steps:

@@ -13,7 +13,7 @@ from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import ClipRequest, LoaderError
-from paddlevideo_fast.loader.transforms import RandomFlip
+from paddlevideo_fast.loader.transforms.crop import RandomFlip
 from tests.loader.building import dataset_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -82,29 +82,15 @@ def require_codec(dali: Any, device: str, codec: str, path: str) -> None:
     """Checks that this DALI decodes a codec on this device; a file of another can end its process.
 
     Raises:
-        LoaderError: it does not; the message says which would.
+        LoaderError: it does not.
     """
     able = generation_of(dali).codecs(device)
     if codec in able:
         return
-    others = _who_decodes(codec)
     raise LoaderError(
         f"{path}: DALI {dali.__version__} does not decode {codec} on {DEVICES[device]}, only "
-        f"{', '.join(sorted(able))}; {codec} is decoded by {others or 'no DALI'}, and by the loader "
-        "that is used without --train_dali"
+        f"{', '.join(sorted(able))}; train without --train_dali"
     )
-
-
-def _who_decodes(codec: str) -> str:
-    found = []
-    for device, words in DEVICES.items():
-        able = [item.since for item in GENERATIONS if codec in item.codecs(device)]
-        versions = [f"{major}.{minor}" for major, minor in able]
-        if able and able[-1] == GENERATIONS[-1].since:
-            versions[-1] += " and newer"
-        if able:
-            found.append(f"DALI {', '.join(versions)} on {words}")
-    return " and ".join(found)
 
 
 # A change of colour is a row of four numbers; this one changes nothing.

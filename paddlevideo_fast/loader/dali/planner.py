@@ -15,7 +15,7 @@ from paddlevideo_fast.loader.dataset import ClipDataset, ShardedDataset, VideoDe
 from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.pipeline import ClipPlan, VideoFacts
 from paddlevideo_fast.loader.request import ClipRequest
-from paddlevideo_fast.loader.transforms import ColorJitter
+from paddlevideo_fast.loader.transforms.color import ColorJitter
 
 
 @dataclass
