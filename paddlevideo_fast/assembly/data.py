@@ -13,20 +13,13 @@ from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.decode import FrameCache
 from paddlevideo_fast.engine import Distribution
-from paddlevideo_fast.errors import SettingError
+from paddlevideo_fast.errors import SettingError, TransformError
 from paddlevideo_fast.io.block_cache import use_cache
 from paddlevideo_fast.io.stores import RetryPolicy, use_retry_policy
 from paddlevideo_fast.io.urls import bare_url, is_url, join
-from paddlevideo_fast.loader import (
-    BadSamples,
-    TransformError,
-    VideoRecord,
-    WorkerOptions,
-    build_dataset,
-    build_loader,
-    check_labels,
-)
-from paddlevideo_fast.loader.build import build_pipeline
+from paddlevideo_fast.loader import BadSamples, WorkerOptions
+from paddlevideo_fast.loader.annotations import VideoRecord, check_labels
+from paddlevideo_fast.loader.build import build_dataset, build_loader, build_pipeline
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.dali import DaliLoader, DaliOptions
 from paddlevideo_fast.loader.dataset import ClipDataset

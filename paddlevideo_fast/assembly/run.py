@@ -24,20 +24,18 @@ from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import leaves
 from paddlevideo_fast.config.yaml_source import dotted
 from paddlevideo_fast.device import tune_gpu
-from paddlevideo_fast.engine import (
-    BackgroundStore,
-    CheckpointStore,
-    Distribution,
-    ReadOnlyStore,
-    Snapshot,
-    Trainer,
-    TrainingInterrupted,
-)
+from paddlevideo_fast.engine import Trainer, TrainingInterrupted
 from paddlevideo_fast.engine.callbacks import Callback, ProfilingFinished, restore
 from paddlevideo_fast.engine.callbacks.evaluation import best_of
-from paddlevideo_fast.engine.checkpoint import read_mark, writing
-from paddlevideo_fast.engine.distribution import launched_rank, make_distribution
-from paddlevideo_fast.engine.output import folder_of_run, run_with
+from paddlevideo_fast.engine.checkpoint import Snapshot, read_mark, writing
+from paddlevideo_fast.engine.distribution import Distribution, launched_rank, make_distribution
+from paddlevideo_fast.engine.output import (
+    BackgroundStore,
+    CheckpointStore,
+    ReadOnlyStore,
+    folder_of_run,
+    run_with,
+)
 from paddlevideo_fast.errors import (
     AnnotationError,
     BadSampleShareError,
@@ -52,14 +50,10 @@ from paddlevideo_fast.loader import build_dataset, write_class_names
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger, log_file
 from paddlevideo_fast.machine import MKL_PATH, available_cores
-from paddlevideo_fast.modeling import (
-    build_for_clips,
-    classes_of,
-    count_parameters,
-    load_weights,
-)
+from paddlevideo_fast.modeling import count_parameters
 from paddlevideo_fast.modeling.explain import by_grad_cam
-from paddlevideo_fast.modeling.weights import base_of
+from paddlevideo_fast.modeling.recognizers import build_for_clips, classes_of
+from paddlevideo_fast.modeling.weights import base_of, load_weights
 from paddlevideo_fast.report import Evaluated, with_certainty, write_test
 
 logger = get_logger(__name__)

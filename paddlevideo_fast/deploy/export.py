@@ -52,27 +52,15 @@ from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.sync import staged
 from paddlevideo_fast.io.urls import is_url
-from paddlevideo_fast.loader import (
-    Classes,
-    build_dataset,
-    check_labels,
-    classes_of_config,
-    compared,
-    read_class_names,
-)
-from paddlevideo_fast.loader.class_names import NAMES_FILE
+from paddlevideo_fast.loader import build_dataset
+from paddlevideo_fast.loader.annotations import check_labels, read_class_names
+from paddlevideo_fast.loader.class_names import NAMES_FILE, Classes, classes_of_config, compared
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import (
-    Backbone,
-    Preprocess,
-    activation_of,
-    build_model,
-    classes_of,
-    load_weights,
-)
+from paddlevideo_fast.modeling import Backbone, Preprocess
 from paddlevideo_fast.modeling.layers.operators import operators_for
-from paddlevideo_fast.modeling.weights import backbone_of
+from paddlevideo_fast.modeling.recognizers import activation_of, build_model, classes_of
+from paddlevideo_fast.modeling.weights import backbone_of, load_weights
 
 TOLERANCE = 1e-4  # of the largest logit
 _HALF_TOLERANCE = 2e-2  # as before, of a program in 16 bits

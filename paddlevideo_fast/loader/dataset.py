@@ -8,17 +8,8 @@ import numpy as np
 
 from paddlevideo_fast.config.sections import Group, Section
 from paddlevideo_fast.config.types import NumViews, PositiveInt, Size
-from paddlevideo_fast.decode import (
-    FrameCache,
-    IndexCache,
-    PackedShard,
-    Source,
-    VideoReader,
-    is_folder_of_shards,
-    open_frames,
-    open_shards,
-    open_video,
-)
+from paddlevideo_fast.decode import FrameCache, IndexCache, Source, VideoReader, open_frames, open_video
+from paddlevideo_fast.decode.packed import PackedShard, is_folder_of_shards, open_shards
 from paddlevideo_fast.errors import AnnotationError, LoaderError, VideoDecodeError
 from paddlevideo_fast.io.block_cache import has_cache
 from paddlevideo_fast.io.urls import bare_url, is_url

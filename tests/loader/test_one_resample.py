@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.loader import ClipRequest, DecodeSampler, Pipeline, Sampler, VideoRecord, transforms
+from paddlevideo_fast.loader import ClipRequest, DecodeSampler, Pipeline, Sampler, VideoRecord
+from paddlevideo_fast.loader.transforms import color, crop
 
 
 @pytest.fixture(scope="module")
@@ -22,19 +23,19 @@ def clip_file(tmp_path_factory, make_clip):
 def steps_of(size, short, spread, flips):
     """Pipelines over all geometric transforms; crops of `size` fit into every one of them."""
     return [
-        [transforms.MultiScaleCrop(size, allow_duplication=True), transforms.RandomFlip(flips)],
-        [transforms.MultiScaleCrop(size, fix_crop=False)],
-        [transforms.RandomFlip(flips), transforms.RandomCrop(size), transforms.RandomFlip(flips)],
-        [transforms.Scale(short), transforms.MultiScaleCrop(short), transforms.RandomCrop(size)],
-        [transforms.Scale(short, fixed_ratio=False), transforms.CenterCrop(size, do_round=False)],
-        [transforms.JitterScale(short, short + spread), transforms.MultiCrop(size)],
-        [transforms.JitterScale(short, short), transforms.MultiCrop(size, test_mode=True)],
-        [transforms.Scale(short, fixed_ratio=False, do_round=True), transforms.TenCrop(size)],
-        [transforms.Scale(size, fixed_ratio=False), transforms.UniformCrop(size)],
-        [transforms.GroupResize(short, short + spread), transforms.GroupFullResSample(size, flip=True)],
-        [transforms.GroupResize(short, short), transforms.MultiCenterCrop(size)],
-        [transforms.RandomResizedCrop(target_size=size), transforms.RandomFlip(flips)],
-        [transforms.RandomResizedCrop((0.5, 1.0), target_size=short), transforms.CenterCrop(size)],
+        [crop.MultiScaleCrop(size, allow_duplication=True), crop.RandomFlip(flips)],
+        [crop.MultiScaleCrop(size, fix_crop=False)],
+        [crop.RandomFlip(flips), crop.RandomCrop(size), crop.RandomFlip(flips)],
+        [crop.Scale(short), crop.MultiScaleCrop(short), crop.RandomCrop(size)],
+        [crop.Scale(short, fixed_ratio=False), crop.CenterCrop(size, do_round=False)],
+        [crop.JitterScale(short, short + spread), crop.MultiCrop(size)],
+        [crop.JitterScale(short, short), crop.MultiCrop(size, test_mode=True)],
+        [crop.Scale(short, fixed_ratio=False, do_round=True), crop.TenCrop(size)],
+        [crop.Scale(size, fixed_ratio=False), crop.UniformCrop(size)],
+        [crop.GroupResize(short, short + spread), crop.GroupFullResSample(size, flip=True)],
+        [crop.GroupResize(short, short), crop.MultiCenterCrop(size)],
+        [crop.RandomResizedCrop(target_size=size), crop.RandomFlip(flips)],
+        [crop.RandomResizedCrop((0.5, 1.0), target_size=short), crop.CenterCrop(size)],
         [],
     ]
 
@@ -80,7 +81,7 @@ def test_frames_that_are_decoded_meanwhile_give_the_same_pixels(
 @given(crop_size=st.integers(7, 80), seed=st.integers(0, 2**32))
 @settings(max_examples=20, deadline=None)
 def test_so_it_is_at_the_crop_size_of_a_request(clip_file, crop_size, seed):
-    steps = [transforms.JitterScale(64, 80), transforms.MultiCrop(56), transforms.RandomFlip()]
+    steps = [crop.JitterScale(64, 80), crop.MultiCrop(56), crop.RandomFlip()]
     ours, expected = both_ways(clip_file, steps, ClipRequest(0, 0, crop_size=crop_size), seed)
     assert ours.shape[1:3] == (crop_size, crop_size)
     np.testing.assert_array_equal(ours, expected)
@@ -89,10 +90,10 @@ def test_so_it_is_at_the_crop_size_of_a_request(clip_file, crop_size, seed):
 @pytest.mark.smoke
 def test_the_clip_is_written_where_it_is_wanted(clip_file):
     steps = [
-        transforms.JitterScale(64, 80),
-        transforms.MultiCrop(56),
-        transforms.RandomFlip(),
-        transforms.ColorJitter(0.5, p=1),
+        crop.JitterScale(64, 80),
+        crop.MultiCrop(56),
+        crop.RandomFlip(),
+        color.ColorJitter(0.5, p=1),
     ]
     pipeline = Pipeline(Sampler(3, 1), steps)
 
@@ -121,7 +122,7 @@ def test_frames_of_two_sizes_are_an_error(tmp_path, odd_one, view):
         size = (60, 80) if number == odd_one else (64, 96)
         cv2.imwrite(str(tmp_path / f"img_{number:05}.jpg"), np.full((*size, 3), 40 * number, np.uint8))
     sampler = DecodeSampler(num_frames=2, sampling_rate=1, test_mode=True)
-    pipeline = Pipeline(sampler, [transforms.CenterCrop(32)])
+    pipeline = Pipeline(sampler, [crop.CenterCrop(32)])
     record = VideoRecord(str(tmp_path), 0)
     with open_video(tmp_path) as reader, pytest.raises(VideoDecodeError, match="frame size changes"):
         pipeline(reader, record, [ClipRequest(0, 0, view, 2)], [np.random.default_rng(0)])

@@ -12,14 +12,13 @@ from paddlevideo_fast.loader import (
     Sampler,
     TransformError,
     VideoRecord,
-    transforms,
 )
-from paddlevideo_fast.loader.transforms import color
+from paddlevideo_fast.loader.transforms import ClipGeometry, color, crop
 from paddlevideo_fast.registry import TRANSFORMS
 
 
 def after(step, width, height, seed=0, factor=1.0):
-    geometry = transforms.ClipGeometry(width, height, factor)
+    geometry = ClipGeometry(width, height, factor)
     step.apply(geometry, np.random.default_rng(seed))
     return geometry
 
@@ -42,33 +41,33 @@ def boxes(geometry):
     ],
 )
 def test_scale(arguments, source, expected):
-    geometry = after(transforms.Scale(240, **arguments), *source)
+    geometry = after(crop.Scale(240, **arguments), *source)
     assert (geometry.width, geometry.height) == expected
 
 
 def test_jitter_scale():
-    sizes = {after(transforms.JitterScale(30, 34), 100, 60, seed).height for seed in range(60)}
+    sizes = {after(crop.JitterScale(30, 34), 100, 60, seed).height for seed in range(60)}
     assert sizes == {30, 31, 32, 33, 34}
-    geometry = after(transforms.JitterScale(30, 30), 60, 100)
+    geometry = after(crop.JitterScale(30, 30), 60, 100)
     assert (geometry.width, geometry.height) == (30, 50)
 
 
 @pytest.mark.parametrize(("do_round", "left"), [(True, 2), (False, 1)])
 def test_center_crop(do_round, left):
-    geometry = after(transforms.CenterCrop(57, do_round), 60, 57)
+    geometry = after(crop.CenterCrop(57, do_round), 60, 57)
     assert boxes(geometry) == [(left, 0, False)]
 
 
 def test_random_crop_reaches_all_places():
-    seen = {boxes(after(transforms.RandomCrop(30), 32, 31, seed))[0][:2] for seed in range(80)}
+    seen = {boxes(after(crop.RandomCrop(30), 32, 31, seed))[0][:2] for seed in range(80)}
     assert seen == {(left, top) for left in range(3) for top in range(2)}
 
 
 def test_random_flip():
-    flips = [after(transforms.RandomFlip(), 9, 9, seed).views[0].flip for seed in range(200)]
+    flips = [after(crop.RandomFlip(), 9, 9, seed).views[0].flip for seed in range(200)]
     assert 60 < sum(flips) < 140
-    assert after(transforms.RandomFlip(p=1.0), 9, 9).views[0].flip
-    assert not after(transforms.RandomFlip(p=0.0), 9, 9).views[0].flip
+    assert after(crop.RandomFlip(p=1.0), 9, 9).views[0].flip
+    assert not after(crop.RandomFlip(p=0.0), 9, 9).views[0].flip
 
 
 def test_multi_scale_crop():
@@ -77,7 +76,7 @@ def test_multi_scale_crop():
     pairs = {(w, h) for i, w in sides.items() for j, h in sides.items() if abs(i - j) <= 1}
     seen = set()
     for seed in range(400):
-        geometry = after(transforms.MultiScaleCrop(56), 130, 100, seed)
+        geometry = after(crop.MultiScaleCrop(56), 130, 100, seed)
         assert (geometry.width, geometry.height) == (56, 56)
         (view,) = geometry.views
         seen.add((view.width, view.height))
@@ -86,10 +85,10 @@ def test_multi_scale_crop():
 
 def test_settings_without_effect_are_told(caplog, monkeypatch):
     monkeypatch.setattr("paddlevideo_fast.log._warned", set())
-    transforms.Image2Array()
+    color.Image2Array()
     Sampler(8, 1, dense_sample=True)
     assert caplog.messages == []
-    transforms.Image2Array(transpose=False)
+    color.Image2Array(transpose=False)
     Sampler(8, 1, select_left=True, dense_sample=True)
     Sampler(8, 1, frame_interval=2, linspace_sample=True, dense_sample=True)
     assert caplog.messages == [
@@ -100,50 +99,48 @@ def test_settings_without_effect_are_told(caplog, monkeypatch):
 
 
 def test_multi_scale_crop_places():
-    few = transforms.MultiScaleCrop(56, [1], more_fix_crop=False)
+    few = crop.MultiScaleCrop(56, [1], more_fix_crop=False)
     assert {boxes(after(few, 96, 56, seed))[0][0] for seed in range(60)} == {0, 20, 40}
     corners = {(0, 0), (40, 0), (0, 20), (40, 20), (20, 10)}
     edges = {(20, 0), (20, 20), (0, 10), (40, 10)}
     between = {(10, 5), (30, 5), (10, 15), (30, 15)}
     for more, expected in ((False, corners), (True, corners | edges | between)):
-        step = transforms.MultiScaleCrop(56, [2 / 3], more_fix_crop=more)
+        step = crop.MultiScaleCrop(56, [2 / 3], more_fix_crop=more)
         seen = {boxes(after(step, 80, 60, seed))[0][:2] for seed in range(200)}
         assert seen == expected
-    free = transforms.MultiScaleCrop(56, [1], fix_crop=False)
+    free = crop.MultiScaleCrop(56, [1], fix_crop=False)
     assert {boxes(after(free, 60, 56, seed))[0][0] for seed in range(60)} == {0, 1, 2, 3, 4}
     # a side within 2 pixels of the target becomes the target: no resize
-    near = after(transforms.MultiScaleCrop(57, [1]), 80, 58)
+    near = after(crop.MultiScaleCrop(57, [1]), 80, 58)
     assert near.views[0].width == 57
 
 
 def test_random_resized_crop():
     for seed in range(50):
-        geometry = after(transforms.RandomResizedCrop((0.1, 0.5), (0.5, 2.0), 56), 120, 90, seed)
+        geometry = after(crop.RandomResizedCrop((0.1, 0.5), (0.5, 2.0), 56), 120, 90, seed)
         (view,) = geometry.views
         assert (geometry.width, geometry.height) == (56, 56)
         assert 0.08 < view.width * view.height / (120 * 90) < 0.52
         assert 0.45 < view.width / view.height < 2.2
     places = set()  # in a frame that leaves a pixel of room, or none
     for seed in range(80):
-        (view,) = after(transforms.RandomResizedCrop((0.82, 1.0), (1.0, 1.0), 8), 10, 10, seed).views
+        (view,) = after(crop.RandomResizedCrop((0.82, 1.0), (1.0, 1.0), 8), 10, 10, seed).views
         places.add((view.width, view.left, view.top))
     assert places == {(10, 0, 0), *((9, left, top) for left in range(2) for top in range(2))}
-    (view,) = after(
-        transforms.RandomResizedCrop((0.9, 1.0), (9.0, 9.0), 8), 30, 10
-    ).views  # none of the ten fits
+    (view,) = after(crop.RandomResizedCrop((0.9, 1.0), (9.0, 9.0), 8), 30, 10).views  # none of the ten fits
     assert (view.left, view.top, view.width, view.height) == (10, 0, 10, 10)
 
 
 @pytest.mark.parametrize(
     ("step", "expected"),
     [
-        (transforms.TenCrop(40), [(x, y) for x, y in ((0, 0), (60, 0), (0, 20), (60, 20), (30, 10))] * 2),
-        (transforms.UniformCrop(60), [(0, 0), (40, 0), (20, 0)]),
-        (transforms.UniformCrop([100, 20]), [(0, 0), (0, 40), (0, 20)]),
-        (transforms.GroupFullResSample(40), [(0, 10), (60, 10), (30, 10)]),
-        (transforms.GroupFullResSample(40, flip=True), [(0, 10), (60, 10), (30, 10)] * 2),
-        (transforms.MultiCenterCrop(40), [(30, 10), (0, 10), (60, 10)]),
-        (transforms.MultiCrop(40, test_mode=True), [(0, 10), (30, 10), (60, 10)]),
+        (crop.TenCrop(40), [(x, y) for x, y in ((0, 0), (60, 0), (0, 20), (60, 20), (30, 10))] * 2),
+        (crop.UniformCrop(60), [(0, 0), (40, 0), (20, 0)]),
+        (crop.UniformCrop([100, 20]), [(0, 0), (0, 40), (0, 20)]),
+        (crop.GroupFullResSample(40), [(0, 10), (60, 10), (30, 10)]),
+        (crop.GroupFullResSample(40, flip=True), [(0, 10), (60, 10), (30, 10)] * 2),
+        (crop.MultiCenterCrop(40), [(30, 10), (0, 10), (60, 10)]),
+        (crop.MultiCrop(40, test_mode=True), [(0, 10), (30, 10), (60, 10)]),
     ],
 )
 def test_multi_view_crops(step, expected):
@@ -156,7 +153,7 @@ def test_multi_view_crops(step, expected):
 
 def test_uniform_crop_needs_a_filled_side():
     with pytest.raises(TransformError, match="short_size 40"):
-        after(transforms.UniformCrop(40), 100, 60)
+        after(crop.UniformCrop(40), 100, 60)
 
 
 def test_a_request_scales_all_sizes():
@@ -164,7 +161,7 @@ def test_a_request_scales_all_sizes():
         num_frames, avg_fps, width, height = 9, 25.0, 80, 60
         square_size = (width, height)
 
-    steps = [transforms.JitterScale(64, 64), transforms.RandomCrop(56)]
+    steps = [crop.JitterScale(64, 64), crop.RandomCrop(56)]
     pipeline = Pipeline(Sampler(1, 1), steps)
     request, rng = ClipRequest(0, 0, crop_size=28), np.random.default_rng(0)
     geometry = pipeline.plan(Video, VideoRecord("clip.mp4", 0), request, rng).geometry
@@ -173,9 +170,9 @@ def test_a_request_scales_all_sizes():
 
 
 def test_normalization():
-    step = transforms.Normalization([0.4, 0.5, 0.6], [0.2, 0.2, 0.2])
+    step = color.Normalization([0.4, 0.5, 0.6], [0.2, 0.2, 0.2])
     assert step.mean == (0.4, 0.5, 0.6)
-    in_bytes = transforms.Normalization([51, 102, 153], [51, 51, 51], inplace=True)
+    in_bytes = color.Normalization([51, 102, 153], [51, 51, 51], inplace=True)
     assert in_bytes.mean == pytest.approx((0.2, 0.4, 0.6))
     assert in_bytes.std == pytest.approx((0.2, 0.2, 0.2))
 
@@ -183,13 +180,13 @@ def test_normalization():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: transforms.Scale(240, keep_ratio=True),
-        lambda: transforms.JitterScale(320, 256),
-        lambda: transforms.RandomResizedCrop(area_range=(0.5, 1.5)),
-        lambda: transforms.Normalization([0.5], [0.5]),
-        lambda: transforms.Normalization([0.5] * 3, [0.0] * 3),
-        lambda: transforms.ColorJitter(hue=[-0.7, 0.1]),
-        lambda: transforms.ColorJitter(brightness=-1),
+        lambda: crop.Scale(240, keep_ratio=True),
+        lambda: crop.JitterScale(320, 256),
+        lambda: crop.RandomResizedCrop(area_range=(0.5, 1.5)),
+        lambda: color.Normalization([0.5], [0.5]),
+        lambda: color.Normalization([0.5] * 3, [0.0] * 3),
+        lambda: color.ColorJitter(hue=[-0.7, 0.1]),
+        lambda: color.ColorJitter(brightness=-1),
     ],
 )
 def test_impossible_arguments(make):
@@ -239,6 +236,6 @@ def test_random_colours(name, clip):
 
 def test_colour_jitter_changes_all_frames_alike(clip):
     still = np.repeat(clip[:1], 4, axis=0)
-    transforms.ColorJitter(0.4, 0.4, 0.4, 0.1, p=1.0).apply(still, np.random.default_rng(0))
+    color.ColorJitter(0.4, 0.4, 0.4, 0.1, p=1.0).apply(still, np.random.default_rng(0))
     assert (still == still[:1]).all()
     assert (still[0] != clip[0]).any()
