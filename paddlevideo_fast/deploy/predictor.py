@@ -25,7 +25,7 @@ from paddlevideo_fast.deploy.program import (
 )
 from paddlevideo_fast.deploy.recipe import FREE, Recipe, clip_shape, read_recipe
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, cause_of
-from paddlevideo_fast.io.files import UrlPath, as_path, read_names, walk
+from paddlevideo_fast.io.files import as_path, read_names, walk
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader import VideoRecord
 from paddlevideo_fast.loader.dataset import ClipDataset
@@ -198,12 +198,8 @@ def find_videos(path: str | Path) -> list[Path]:
         if not place.is_file() and not place.exists():
             raise PaddleVideoFastError(f"{path}: there is no such file or folder")
         return [place]
-    if isinstance(place, UrlPath):
-        there = (as_path(folder) / name for folder, _, names in walk(place) for name in names)
-        found = sorted(file for file in there if file.suffix.lower() in VIDEO_EXTENSIONS)
-    else:
-        named_so = (file for file in place.rglob("[!.]*") if file.suffix.lower() in VIDEO_EXTENSIONS)
-        found = sorted(file for file in named_so if not file.is_dir())
+    there = (as_path(folder) / name for folder, _, names in walk(place) for name in names if name[0] != ".")
+    found = sorted(file for file in there if file.suffix.lower() in VIDEO_EXTENSIONS)
     if not found:
         raise PaddleVideoFastError(f"{path}: has no video; looked for {', '.join(VIDEO_EXTENSIONS)}")
     return found
@@ -340,7 +336,7 @@ class Predictor:
             VideoDecodeError: it does not decode.
             ProgramError: the program does not take its clips, or its logits are not finite.
         """
-        dataset = self.recipe.dataset_of([VideoRecord(video.path, (0,))], OpenDecoder(video))
+        dataset = self.recipe.views.dataset([VideoRecord(video.path, (0,))], OpenDecoder(video))
         return self._run([video.path], [self._clips(dataset)])[0]
 
     def open(self, path: str | Path) -> VideoReader:
@@ -465,7 +461,7 @@ class Predictor:
         numbers = range(len(windows))
         batches = [numbers[first : first + batch_size] for first in numbers[::batch_size]]
         records = [VideoRecord(video.path, (0,), span=Span(one.first, one.stop)) for one in windows]
-        dataset = self.recipe.dataset_of(records, OpenDecoder(video))
+        dataset = self.recipe.views.dataset(records, OpenDecoder(video))
         parts: list[Prediction] = []
         for batch in progress(batches):
             clips = [self._clips(dataset, number) for number in batch]

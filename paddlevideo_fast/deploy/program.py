@@ -241,7 +241,8 @@ class OnnxProgram(Program):
 
     def __init__(self, model_file: Path, options: ProgramOptions, provider: Provider) -> None:
         super().__init__(model_file, provider)
-        onnxruntime = _import_onnxruntime()
+        with needing("onnx", "running an .onnx program"):
+            import onnxruntime
         _check_onnxruntime_has(onnxruntime, provider, options)
         settings = onnxruntime.SessionOptions()
         settings.log_severity_level = 4  # what is less than fatal becomes an exception
@@ -251,8 +252,8 @@ class OnnxProgram(Program):
         printed = io.StringIO()  # onnxruntime prints which libraries it does not find
         try:
             with contextlib.redirect_stdout(printed):
-                if provider != "cpu":
-                    _load_libraries_of_pip(onnxruntime)
+                if provider != "cpu" and hasattr(onnxruntime, "preload_dlls"):  # since onnxruntime 1.21
+                    onnxruntime.preload_dlls()  # CUDA and cuDNN of pip, which the system does not find
                 self._session = onnxruntime.InferenceSession(
                     str(model_file), settings, providers=_onnx_providers(provider, options)
                 )
@@ -312,12 +313,6 @@ def _missing(printed: str) -> str:
     return next((f" ({line.strip()})" for line in printed.splitlines() if "Failed to load" in line), "")
 
 
-def _load_libraries_of_pip(onnxruntime: Any) -> None:
-    """Loads CUDA and cuDNN of the packages of pip, where the system's loader does not look for them."""
-    if hasattr(onnxruntime, "preload_dlls"):  # since onnxruntime 1.21
-        onnxruntime.preload_dlls()
-
-
 def _check_onnxruntime_has(onnxruntime: Any, provider: Provider, options: ProgramOptions) -> None:
     if options.use_mkldnn:
         raise ProviderError("enable_mkldnn: its operators are Paddle's; leave it out for an .onnx program")
@@ -332,12 +327,6 @@ def _check_onnxruntime_has(onnxruntime: Any, provider: Provider, options: Progra
             f"{provider}: onnxruntime {onnxruntime.__version__} is built without {_ONNX_PROVIDERS[provider]} "
             f"(it has {', '.join(there)}); {_GPU_PACKAGE} in its place"
         )
-
-
-def _import_onnxruntime() -> Any:
-    with needing("onnx", "running an .onnx program"):
-        import onnxruntime
-    return onnxruntime
 
 
 # The ending that the installed Paddle writes comes first. FLAGS_enable_pir_api=0 asks Paddle 3 for the format

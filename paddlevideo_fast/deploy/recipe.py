@@ -15,7 +15,7 @@ from paddlevideo_fast.deploy.program import Runtime
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import Classes, ClipRequest, VideoRecord, check_classes, classes_of_config
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.pipeline import Decoder, VideoFacts
+from paddlevideo_fast.loader.pipeline import VideoFacts
 from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.loader.views import Views
 from paddlevideo_fast.log import get_logger
@@ -88,11 +88,7 @@ class Recipe(NamedTuple):
 
     def dataset(self, paths: Sequence[str] = ()) -> ClipDataset:
         """A data set of video files that gives the same clips as an evaluation."""
-        return self.dataset_of([VideoRecord(path, (0,)) for path in paths])
-
-    def dataset_of(self, records: Sequence[VideoRecord], decoder: Decoder | None = None) -> ClipDataset:
-        """Like `dataset`, for records, which `decoder` opens if it is given."""
-        return self.views.dataset(records, decoder)
+        return self.views.dataset([VideoRecord(path, (0,)) for path in paths])
 
     @property
     def views(self) -> Views:

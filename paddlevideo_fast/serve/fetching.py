@@ -45,7 +45,8 @@ async def fetch(url: str, file: Any, max_bytes: int, allow_local: bool) -> None:
     Raises:
         RequestError: the URL is refused, does not answer, or holds more.
     """
-    aiohttp = _import_aiohttp()
+    with needing("serve", "reading videos from URLs"):
+        import aiohttp
     refused: list[str] = []
 
     def check(address: str) -> None:
@@ -98,9 +99,3 @@ async def _save(answer: Any, file: Any, max_bytes: int) -> None:
         if num_bytes > max_bytes:
             raise RequestError(413, f"the URL holds more than the {max_bytes >> 20} MiB that are allowed")
         file.write(part)
-
-
-def _import_aiohttp() -> Any:
-    with needing("serve", "reading videos from URLs"):
-        import aiohttp
-    return aiohttp
