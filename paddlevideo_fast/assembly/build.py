@@ -177,13 +177,9 @@ def _frozen(spec: RunSpec, model: nn.Layer, num_epochs: int) -> Freezing | None:
     parts, unfreeze_at = spec.finetune.freeze, spec.finetune.unfreeze_at
     freezing = Freezing(model, parts, unfreeze_at)
     frozen = sum(learned_parameters(model)[name].size for name in freezing.frozen_in(0))
-    logger.info(
-        "frozen: %s, %.2f M of %.2f M parameters%s",
-        ", ".join(parts) or "nothing",
-        frozen / 1e6,
-        count_parameters(model) / 1e6,
-        f", until epoch {unfreeze_at} ends" if isinstance(unfreeze_at, int) else "",
-    )
+    share = f"{frozen / 1e6:.2f} M of {count_parameters(model) / 1e6:.2f} M parameters"
+    until = f", until epoch {unfreeze_at} ends" if isinstance(unfreeze_at, int) else ""
+    logger.info("frozen: %s, %s%s", ", ".join(parts) or "nothing", share, until)
     epochs = [unfreeze_at] if isinstance(unfreeze_at, int) else (unfreeze_at or {}).values()
     if max(epochs, default=0) >= num_epochs:
         text = f"the run ends after {num_epochs} epochs, so some parts never train"

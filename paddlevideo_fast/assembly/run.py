@@ -323,20 +323,12 @@ def _describe(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | Non
     loader, num_clips = trainer.make_loader(trainer.phase_of(trainer.state.epoch)), len(setup.split.dataset)
     num_batches = min(trainer.steps_in_epoch(loader) * trainer.accumulate_steps, len(loader))
     num_taken = num_clips * num_batches // max(len(loader), 1)
+    precision = trainer.precision
+    how = f"{precision.name} ({precision.reason})" if precision.reason else precision.name
     logger.info(
-        "%s: %.2f M parameters, %d clips an epoch in %d batches, %d epochs, paddle %s on %s in %s%s, "
-        "seed %d, to %s",
-        run.model_name,
-        count_parameters(trainer.model) / 1e6,
-        num_taken,
-        num_batches,
-        trainer.num_epochs,
-        paddle.__version__,
-        paddle.device.get_device(),
-        trainer.precision.name,
-        trainer.precision.reason and f" ({trainer.precision.reason})",
-        run.seed,
-        run.output_dir,
+        f"{run.model_name}: {count_parameters(trainer.model) / 1e6:.2f} M parameters, {num_taken} clips an "
+        f"epoch in {num_batches} batches, {trainer.num_epochs} epochs, paddle {paddle.__version__} on "
+        f"{paddle.device.get_device()} in {how}, seed {run.seed}, to {run.output_dir}"
     )
     dataset = setup.split.dataset
     if num_taken < num_clips:
@@ -369,12 +361,9 @@ def _tell_end(spec: RunSpec, store: CheckpointStore, trainer: Trainer) -> None:
     if not weights:
         return
     kind, found = "best" if weights == best else "last", store.address(weights)
-    logger.info(
-        "%s weights: %s (%s)",
-        kind,
-        found,
-        best_of(trainer.state.best, trainer.state.choice, trainer.state.last_validation),
-    )
+    state = trainer.state
+    chosen = best_of(state.best, state.choice, state.last_validation)
+    logger.info("%s weights: %s (%s)", kind, found, chosen)
     if not classes_of(spec.model):
         logger.info("next: fine-tune a classifier with -o MODEL.backbone.pretrained=%s", shlex.quote(found))
         return

@@ -315,10 +315,8 @@ def _export(
     if device != "cpu":
         program = open_program(files.program, options=ProgramOptions(providers=("cuda",)))
         logger.info(
-            "on %s the program's logits differ by %.1e from those on the CPU, relative to the largest; "
-            "TF32 and other kernels do that",
-            device,
-            deviation_of(program.run(given), expected),
+            f"on {device} the program's logits differ by {deviation_of(program.run(given), expected):.1e} "
+            "from those on the CPU, relative to the largest; TF32 and other kernels do that"
         )
 
 

@@ -149,10 +149,8 @@ def quantize(
             raise ProgramError("int8: no clip of the list could be read")
         if len(compared) < _FEW:
             logger.warning(
-                "int8: only %d clips compare the programs, which says little about their top-1; give "
-                "--calibrate a list of %d videos or more",
-                len(compared),
-                2 * _FEW,
+                f"int8: only {len(compared)} clips compare the programs, which says little about their "
+                f"top-1; give --calibrate a list of {2 * _FEW} videos or more"
             )
         labels, shown = [labels for _, labels in compared], [clip for clip, _ in compared]
         expected = probabilities(_logits(model_file, shown), activation)

@@ -508,11 +508,8 @@ def _compute_share(writer: FeatureWriter, network: Network, work: Work) -> None:
         logger.info("%s: block %d of %d of this share", writer.folder, place, len(missing))
     share = work.share
     assert share is not None
-    logger.info(
-        "%s: share %d/%d is done; when all are, run the same command with --merge in place of --shard",
-        writer.folder,
-        *share,
-    )
+    text = "%s: share %d/%d is done; when all are, run the same command with --merge in place of --shard"
+    logger.info(text, writer.folder, *share)
 
 
 def _of_shares(writer: FeatureWriter, network: Network) -> Iterator[Rows]:

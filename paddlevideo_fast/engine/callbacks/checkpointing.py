@@ -196,10 +196,8 @@ def _restore_position_from_name(trainer: Trainer, prefix: str) -> None:
     trainer.state.epoch = int(found.group(1)) if found else 0
     trainer.state.step = trainer.steps_before(trainer.state.epoch)
     logger.warning(
-        "'%s' holds weights and optimizer only: the run goes on after epoch %d by its name; best, averages "
-        "and the moving average start anew",
-        prefix,
-        trainer.state.epoch,
+        f"'{prefix}' holds weights and optimizer only: the run goes on after epoch {trainer.state.epoch} by "
+        "its name; best, averages and the moving average start anew"
     )
 
 

@@ -75,13 +75,8 @@ class PhaseLog(Callback):
     def phase_begin(self, trainer: Trainer) -> None:
         phase = trainer.phase
         if phase.num_frames is not None:
-            logger.info(
-                "epochs %d to %d, %d steps each: %s",
-                phase.start_epoch + 1,
-                phase.end_epoch,
-                trainer.steps_per_epoch,
-                phase.steps_in_words(self.clips_of_update),
-            )
+            steps = f"{trainer.steps_per_epoch} steps each: {phase.steps_in_words(self.clips_of_update)}"
+            logger.info("epochs %d to %d, %s", phase.start_epoch + 1, phase.end_epoch, steps)
 
 
 class BatchNormSplits(Callback):
