@@ -9,19 +9,6 @@ _SUMS = (
     "The stages of training were timed one by one on made-up batches. Beside the reading, which\n"
     "shares cores and caches with it, training may be slower."
 )
-_STAGE_WORDS = {
-    "open": "opening files",
-    "decode": "decoding",
-    "resample": "cropping and resizing",
-    "augment": "the transforms that change pixels",
-    "collate": "stacking clips",
-    "normalise": "normalising",
-    "mix": "mixing clips",
-    "forward": "the forward pass",
-    "backward": "the backward pass",
-    "optimizer": "the optimizer",
-    "other": "everything between",
-}
 # Two parts have a stage of this name.
 _OTHER = {"reading": "choosing frames and the rest", "training": "between the stages"}
 
@@ -77,8 +64,7 @@ def report(result: Mapping[str, Any]) -> str:
         stages = result["stages_sec"][part]
         lines += ["", f"{title:<28}{sum(stages.values()) * 1e3:>12.1f}"]
         for name, sec in stages.items():
-            shown = _OTHER[part] if name == "other" else name
-            lines += [f"  {shown:<30}{sec * 1e3:>8.1f}{_bar(sec, stages)}"] if sec else []
+            lines += [f"  {_shown(part, name):<30}{sec * 1e3:>8.1f}{_bar(sec, stages)}"] if sec else []
         if part == "reading":
             lines += [f"    {name:<24}{sec * 1e3:>12.1f}" for name, sec in result["augment_sec"].items()]
     lines += ["", _SUMS, "", f"{'change':<28}{'predicted':>12}"]
@@ -96,17 +82,21 @@ def _of_reading(result: Mapping[str, Any]) -> str:
         each = "one worker does that" if workers == 1 else f"{workers} workers share that"
     return (
         f"One process needs {_ms(model['read_sec'])} to make the clips of a step, "
-        f"{found['share']:.0%} of it for {_STAGE_WORDS[found['stage']]}; {each}."
+        f"{found['share']:.0%} of it for '{_shown('reading', found['stage'])}'; {each}."
     )
 
 
 def _of_training(result: Mapping[str, Any]) -> str:
-    stages, found, workers = result["stages_sec"]["training"], result["limit"], result["num_workers"]
+    stages, stage, workers = result["stages_sec"]["training"], result["limit"]["stage"], result["num_workers"]
     readers = "there is 1 worker" if workers == 1 else f"there are {workers or 'no'} workers"
     return (
-        f"Of that, {_STAGE_WORDS[found['stage']]} takes {_ms(stages[found['stage']])}; one process makes "
+        f"Of that, '{_shown('training', stage)}' takes {_ms(stages[stage])}; one process makes "
         f"the clips of a step in {_ms(result['model']['read_sec'])}, and {readers}."
     )
+
+
+def _shown(part: str, stage: str) -> str:
+    return _OTHER[part] if stage == "other" else stage
 
 
 def _bar(sec: float, stages: Mapping[str, float]) -> str:

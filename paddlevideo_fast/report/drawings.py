@@ -163,7 +163,7 @@ def confusion_picture(confusion: np.ndarray, names: Sequence[str]) -> bytes:
         axis.set(xlabel="predicted", ylabel="class")
         if num_classes <= _LABELLED_CLASSES:
             letters = lettering(names)
-            labels, font = letters.labels(), letters.font("medium")
+            labels, font = list(map(label_text, letters.names)), letters.font("medium")
             axis.set_xticks(range(num_classes), labels, rotation=90, fontproperties=font)
             axis.set_yticks(range(num_classes), labels, fontproperties=font)
         if num_classes <= _COUNTED_CLASSES:
@@ -197,10 +197,6 @@ class Lettering(NamedTuple):
         from matplotlib.font_manager import FontProperties  # see `pyplot`
 
         return FontProperties(fname=str(self.font_file), size=size)
-
-    def labels(self) -> list[str]:
-        """The names as matplotlib writes them."""
-        return [label_text(name) for name in self.names]
 
 
 def lettering(names: Sequence[str]) -> Lettering:

@@ -97,7 +97,7 @@ def test_slow_decoding_is_named(examined):
     assert (result["limit"]["part"], result["limit"]["stage"]) == ("reading", "decode")
     assert result["real"]["wait_share"] == pytest.approx(0.404 / 0.504)
     assert "Reading limits this run" in result["summary"]
-    assert "for decoding" in result["summary"]
+    assert "for 'decode'" in result["summary"]
     for form, share in shares.items():
         assert gains[form]["basis"] == "measured"
         assert gains[form]["gain"] == pytest.approx(0.504 / (0.1 + 0.404 * share))
@@ -201,7 +201,7 @@ def test_the_paragraph_says_what_limits_and_what_helps(result):
     text = result["summary"]
     assert "Reading limits this run: a step takes 300 ms and waits 70% of its time" in text
     assert "on made-up batches it takes 90 ms" in text
-    assert "500 ms to make the clips of a step, 88% of it for decoding; 2 workers share that" in text
+    assert "500 ms to make the clips of a step, 88% of it for 'decode'; 2 workers share that" in text
     assert "prepared videos (2.5×)" in text
     assert "more workers" not in text
     assert "May help, gain unknown: smaller network" in text
