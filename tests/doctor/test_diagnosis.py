@@ -217,7 +217,7 @@ def test_a_run_that_does_not_wait_is_limited_by_training(result):
     assert calm["limit"] == {"part": "training", "stage": "backward", "share": pytest.approx(2 / 3)}
     text = doctor.summary(calm)
     assert "Training limits this run" in text
-    assert "the backward pass takes 60 ms" in text
+    assert "'backward' takes 60 ms" in text
     assert "Nothing that was tried would gain a tenth" in text
     for workers, words in enumerate(("there are no workers.", "there is 1 worker.", "there are 2 workers.")):
         assert words in doctor.summary({**calm, "num_workers": workers})
