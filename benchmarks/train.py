@@ -20,6 +20,7 @@ from paddlevideo_fast.doctor.timing import SyntheticLoader, own_loader, time_ste
 from paddlevideo_fast.engine.protocols import BatchLoader
 from paddlevideo_fast.errors import BadSampleShareError
 from paddlevideo_fast.loader import ClipLoader
+from paddlevideo_fast.machine import gpu_number
 
 _MEASURED = ("clips_per_sec", "step_sec", "wait_share", "memory_mib")
 
@@ -86,6 +87,11 @@ def _clip_shape(loader: ClipLoader) -> Sequence[int]:
     raise BadSampleShareError(f"no clip of {loader.dataset.file_path} decodes; {path}: {cause}")
 
 
+def _gpu_mib() -> float | None:
+    number = gpu_number(paddle.get_device())
+    return None if number is None else paddle.device.cuda.max_memory_allocated(number) / 2**20
+
+
 def run(
     config: str,
     override: Sequence[str],
@@ -109,7 +115,8 @@ def run(
         rounds: processes of each side.
 
     Returns:
-        What `training_rate` returns, and "memory_mib", the peak of the process. With `side`: "config", and
+        What `training_rate` returns, "memory_mib", the peak of the process, and "gpu_mib", the peak of its
+        tensors on a GPU, None on a CPU. With `side`: "config", and
         "rows", a row for each side, with medians and "ratio": its clips a second over those of the first.
 
     Raises:
@@ -117,7 +124,7 @@ def run(
     """
     if side is None:
         rate = training_rate(load_config(config, override), synthetic, steps, warmup)
-        return {**rate, "memory_mib": memory_mib("VmHWM")}
+        return {**rate, "memory_mib": memory_mib("VmHWM"), "gpu_mib": _gpu_mib()}
     command = [sys.executable, ROOT / "tools" / "benchmark.py", "train", "-c", config, "--json"]
     command += ["--steps", steps, "--warmup", warmup, *["--synthetic"] * synthetic]
 

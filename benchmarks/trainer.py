@@ -5,15 +5,15 @@ import io
 import logging
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import paddle
 
 from benchmarks.measuring import ratios, time_in_turn
 from paddlevideo_fast.cli import count
+from paddlevideo_fast.doctor.device_check import BatchList, made_up_batches
 from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.callbacks import Callback, LearningRate, Recorder
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink
@@ -52,7 +52,7 @@ def run(steps: int, rounds: int, batch_size: int) -> dict[str, Any]:
     logger = logging.getLogger("paddlevideo_fast")
     logger.handlers, logger.propagate = [logging.StreamHandler(io.StringIO())], False
     logger.setLevel(logging.INFO)
-    batches = _batches(steps, batch_size)
+    batches = made_up_batches(steps, batch_size)
     with tempfile.TemporaryDirectory() as folder:
         sides = {"bare": _bare_loop(batches), "trainer": _trainer_loop(batches, Path(folder))}
         seconds = time_in_turn(sides, rounds, warmup=1)
@@ -67,19 +67,6 @@ def run(steps: int, rounds: int, batch_size: int) -> dict[str, Any]:
         "cost": statistics.median(costs),
         "cost_spread": [min(costs), max(costs)],
     }
-
-
-def _batches(steps: int, batch_size: int) -> list[Batch]:
-    rng = np.random.default_rng(0)
-    return [
-        Batch(
-            clips=rng.integers(0, 256, (batch_size, 8, 56, 56, 3), dtype=np.uint8),
-            labels=rng.integers(0, 8, batch_size),
-            ids=np.arange(batch_size),
-            views=np.zeros(batch_size, np.int64),
-        )
-        for _ in range(steps)
-    ]
 
 
 def _bare_loop(batches: list[Batch]) -> Callable[[int], None]:
@@ -102,7 +89,7 @@ def _bare_loop(batches: list[Batch]) -> Callable[[int], None]:
 def _trainer_loop(batches: list[Batch], folder: Path) -> Callable[[int], None]:
     model = build_model(MODEL)
     optimizer, curve = build_optimizer(OPTIMIZER, model)
-    loader = _FixedLoader(batches)
+    loader = BatchList(batches)
 
     def loop(turn: int) -> None:
         callbacks: list[Callback] = [
@@ -119,19 +106,3 @@ def _trainer_loop(batches: list[Batch], folder: Path) -> Callable[[int], None]:
         ).fit()
 
     return loop
-
-
-class _FixedLoader:
-    """Gives the same batches in each epoch, so that reading costs nothing."""
-
-    def __init__(self, batches: list[Batch]) -> None:
-        self.batches = batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
-        return iter(self.batches[start_batch:])
-
-    def close(self) -> None:
-        """There are no workers to end."""

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 
+import paddle
 import pytest
 
 from benchmarks import (
     cpu,
     cpu_child,
     exactness,
+    gpu,
     int8,
     live,
     loader,
@@ -27,6 +29,7 @@ from benchmarks.measuring import ROOT, as_text, in_turn, write_clips
 from benchmarks.train import training_rate
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.program import ProgramOptions
+from paddlevideo_fast.doctor.device_check import no_gpu
 from paddlevideo_fast.errors import BadSampleShareError, DistributionError, PaddleVideoFastError
 from paddlevideo_fast.io import block_cache
 from paddlevideo_fast.machine import Gpu, num_cores
@@ -230,14 +233,48 @@ def test_settings_are_compared(config, measure, command, capfd):
 
 @pytest.fixture
 def forked(monkeypatch, template):
-    """Has the processes of `cpu` forked from one that has imported Paddle."""
+    """Has the processes of `cpu` and `gpu` forked from one that has imported Paddle."""
 
-    def json_of_fork(words, **_):
-        done = template.run(words[1:], ROOT)
-        assert done.returncode == 0, done.stderr
+    def json_of_fork(words, **variables):
+        given = {name: value for name, value in variables.items() if value is not None}
+        done = template.run(words[1:], ROOT, {**os.environ, **given})
+        if done.returncode:
+            raise PaddleVideoFastError(done.stderr)
         return json.loads(done.stdout.splitlines()[-1])
 
     monkeypatch.setattr(cpu, "json_of_process", json_of_fork)
+    monkeypatch.setattr(gpu, "json_of_process", json_of_fork)
+
+
+def test_every_setting_of_gpu_fits_its_networks():
+    for setting in gpu.SETTINGS.values():
+        for network in setting.networks:
+            load_config(gpu.NETWORKS[network], ["amp=true", *setting.override])
+    assert {name for setting in gpu.SETTINGS.values() for name in setting.networks} == gpu.NETWORKS.keys()
+
+
+def test_gpu_is_rehearsed_on_the_cpu(measure, command, forked, monkeypatch, capfd):
+    monkeypatch.setitem(gpu.SETTINGS, "wrong", gpu.Setting(["no=1"]))
+    options = ["--steps", 1, "--warmup", 1, "--networks", "tsn"]
+    settings = ["defaults", "reading videos", "gradients not added in place", "wrong"]
+    result = measure("gpu", "--rehearse", *options, "--settings", *settings)
+    *rows, wrong = result["rows"]
+    assert [row["setting"] for row in rows] == settings[:-1]
+    for row in rows:
+        assert row["ratio"] == pytest.approx(row["clips_per_sec"] / rows[0]["clips_per_sec"])
+        assert 0 <= row["wait_share"] < 1
+    assert (wrong["setting"], "clips_per_sec" in wrong) == ("wrong", False)
+    assert "no: unknown key" in wrong["error"]
+    assert result["paddle"] == paddle.__version__
+    if no_gpu():
+        assert command("benchmark").main(["gpu", *map(str, options)]) == 2
+        assert "--rehearse tries the benchmark on the CPU" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_gpu_measures_every_network(measure, forked):
+    result = measure("gpu", "--rehearse", "--steps", 1, "--warmup", 1, "--settings", "defaults")
+    assert {row["network"]: row.get("ratio") for row in result["rows"]} == dict.fromkeys(gpu.NETWORKS, 1.0)
 
 
 @pytest.mark.slow

@@ -1,0 +1,141 @@
+"""Training on a GPU: clips a second of six networks with and without each setting, memory, waiting for data.
+
+Each measurement is a process of its own, as Paddle reads flags at its import. All train in mixed precision on
+made-up batches, but for the rows that say otherwise.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import ROOT, json_of_process, write_clips
+from paddlevideo_fast.cli import count
+from paddlevideo_fast.doctor.device_check import environment, no_gpu
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.log import get_logger
+
+logger = get_logger(__name__)
+
+NETWORKS = {
+    "tsn": "tsn_k400_videos",
+    "tsm": "tsm_k400_videos",
+    "slowfast": "slowfast_8x8",
+    "x3d": "x3d_m",
+    "videomae": "videomae_vit_s_k400_videos",
+    "videoswin": "videoswin_tiny_k400_videos",
+}
+_2D, _CONVOLUTIONAL = ("tsn", "tsm"), ("tsn", "tsm", "slowfast", "x3d")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What differs from the defaults.
+
+    Attributes:
+        override: of the config.
+        variables: of the process.
+        synthetic: False: the clips are read from videos.
+        networks: that it concerns.
+    """
+
+    override: Sequence[str] = ()
+    variables: dict[str, str] = field(default_factory=dict)
+    synthetic: bool = True
+    networks: Sequence[str] = tuple(NETWORKS)
+
+
+SETTINGS = {
+    "defaults": Setting(),
+    "reading videos": Setting(synthetic=False),
+    "float32": Setting(["amp=false"]),
+    "float16": Setting(["amp_dtype=float16"]),
+    "NCHW": Setting(["MODEL.backbone.data_format=NCHW", "MODEL.head.data_format=NCHW"], networks=_2D),
+    "no cuDNN search": Setting(variables={"FLAGS_cudnn_exhaustive_search": "0"}, networks=_CONVOLUTIONAL),
+    "workspace of 512 MiB": Setting(
+        variables={"FLAGS_conv_workspace_size_limit": "512"}, networks=_CONVOLUTIONAL
+    ),
+    "no persistent batch norm": Setting(
+        variables={"FLAGS_cudnn_batchnorm_spatial_persistent": "0"}, networks=_CONVOLUTIONAL
+    ),
+    "gradients not added in place": Setting(variables={"FLAGS_max_inplace_grad_add": "0"}),
+    "an operator a parameter": Setting(["OPTIMIZER.use_multi_tensor=false"], networks=_CONVOLUTIONAL),
+}
+_REHEARSAL = ("crop_size=32", "DATASET.batch_size=2", "DATASET.num_workers=0")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=[*NETWORKS], help="default: all")
+    parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=[*SETTINGS], help="default: all")
+    parser.add_argument("--batch-size", type=count(1), help="clips of a step (default: of the config)")
+    parser.add_argument("--steps", type=count(1), default=30, help="optimizer steps to time (default 30)")
+    parser.add_argument("--warmup", type=count(1), default=10, help="steps before them (default 10)")
+    parser.add_argument("--rehearse", action="store_true", help="tiny clips on the CPU: tries the benchmark")
+
+
+def run(
+    networks: Sequence[str],
+    settings: Sequence[str],
+    batch_size: int | None,
+    steps: int,
+    warmup: int,
+    rehearse: bool,
+) -> dict[str, Any]:
+    """Measures each network with each setting that concerns it; one that fails is a row with its error.
+
+    Returns:
+        What `device_check.environment` returns, and "rows": "network", "setting", "clips_per_sec", "ratio" to
+        those of the first setting, "step_ms", "wait_share" (of the time, for data) and "gpu_mib", the peak.
+
+    Raises:
+        PaddleVideoFastError: there is no GPU, or nothing could be measured.
+    """
+    if not rehearse and (reason := no_gpu()):
+        raise PaddleVideoFastError(f"{reason}. --rehearse tries the benchmark on the CPU")
+    common = [*_REHEARSAL] * rehearse + [f"DATASET.batch_size={batch_size}"] * (batch_size is not None)
+    with tempfile.TemporaryDirectory() as folder:
+        common += _overrides_of_videos(Path(folder))
+        flags = ["--json", "--steps", str(steps), "--warmup", str(warmup)]
+        rows = [row for name in networks for row in _rows(name, settings, common, flags)]
+    if not any("clips_per_sec" in row for row in rows):
+        raise PaddleVideoFastError(f"nothing could be measured: {rows[0]['error']}")
+    return {**environment(), "rows": rows}
+
+
+def _overrides_of_videos(folder: Path) -> list[str]:
+    paths = write_clips(folder)
+    (folder / "train.list").write_text("".join(f"{path.name} 0\n" for path in paths) * 200)
+    return [f"DATASET.train.file_path={folder / 'train.list'}", f"DATASET.train.data_prefix={folder}"]
+
+
+def _rows(
+    network: str, settings: Sequence[str], common: Sequence[str], flags: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    first = None
+    for name in settings:
+        setting = SETTINGS[name]
+        if network not in setting.networks:
+            continue
+        logger.info("%s, %s", network, name)
+        override = [part for each in ("amp=true", *common, *setting.override) for part in ("-o", each)]
+        words = [sys.executable, ROOT / "tools" / "benchmark.py", "train", "-c", NETWORKS[network], *flags]
+        words += ["--synthetic"] * setting.synthetic + override
+        row: dict[str, Any] = {"network": network, "setting": name}
+        try:
+            found = json_of_process(words, OMP_NUM_THREADS=None, **setting.variables)
+        except PaddleVideoFastError as error:
+            yield {**row, "error": str(error).strip().splitlines()[-1]}
+            continue
+        first = first or found["clips_per_sec"]
+        yield {
+            **row,
+            "clips_per_sec": found["clips_per_sec"],
+            "ratio": found["clips_per_sec"] / first,
+            "step_ms": 1e3 * found["step_sec"],
+            "wait_share": found["wait_share"],
+            "gpu_mib": found["gpu_mib"],
+        }
