@@ -5,14 +5,15 @@ made-up batches, but for the rows that say otherwise.
 """
 
 import argparse
+import math
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.measuring import ROOT, json_of_process, write_clips
+from benchmarks.train import MEASURED
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.doctor.device_check import environment, no_gpu
 from paddlevideo_fast.errors import PaddleVideoFastError
@@ -28,11 +29,10 @@ NETWORKS = {
     "videomae": "videomae_vit_s_k400_videos",
     "videoswin": "videoswin_tiny_k400_videos",
 }
-_2D, _CONVOLUTIONAL = ("tsn", "tsm"), ("tsn", "tsm", "slowfast", "x3d")
+_2D, _CONVOLUTIONAL, _STATIC = ("tsn", "tsm"), ("tsn", "tsm", "slowfast", "x3d"), ["to_static=true"]
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """What differs from the defaults.
 
     Attributes:
@@ -43,9 +43,13 @@ class Setting:
     """
 
     override: Sequence[str] = ()
-    variables: dict[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = {}
     synthetic: bool = True
     networks: Sequence[str] = tuple(NETWORKS)
+
+
+def _cudnn(flag: str, value: str = "0") -> Setting:
+    return Setting(variables={f"FLAGS_{flag}": value}, networks=_CONVOLUTIONAL)
 
 
 SETTINGS = {
@@ -54,15 +58,12 @@ SETTINGS = {
     "float32": Setting(["amp=false"]),
     "float16": Setting(["amp_dtype=float16"]),
     "NCHW": Setting(["MODEL.backbone.data_format=NCHW", "MODEL.head.data_format=NCHW"], networks=_2D),
-    "no cuDNN search": Setting(variables={"FLAGS_cudnn_exhaustive_search": "0"}, networks=_CONVOLUTIONAL),
-    "workspace of 512 MiB": Setting(
-        variables={"FLAGS_conv_workspace_size_limit": "512"}, networks=_CONVOLUTIONAL
-    ),
-    "no persistent batch norm": Setting(
-        variables={"FLAGS_cudnn_batchnorm_spatial_persistent": "0"}, networks=_CONVOLUTIONAL
-    ),
-    "gradients not added in place": Setting(variables={"FLAGS_max_inplace_grad_add": "0"}),
+    "no cuDNN search": _cudnn("cudnn_exhaustive_search"),
+    "workspace of 512 MiB": _cudnn("conv_workspace_size_limit", "512"),
+    "no persistent batch norm": _cudnn("cudnn_batchnorm_spatial_persistent"),
     "an operator a parameter": Setting(["OPTIMIZER.use_multi_tensor=false"], networks=_CONVOLUTIONAL),
+    "to_static": Setting(_STATIC),
+    "to_static, gradients not added in place": Setting(_STATIC, {"FLAGS_max_inplace_grad_add": "0"}),
 }
 _REHEARSAL = ("crop_size=32", "DATASET.batch_size=2", "DATASET.num_workers=0")
 
@@ -88,8 +89,8 @@ def run(
     """Measures each network with each setting that concerns it; one that fails is a row with its error.
 
     Returns:
-        What `device_check.environment` returns, and "rows": "network", "setting", "clips_per_sec", "ratio" to
-        those of the first setting, "step_ms", "wait_share" (of the time, for data) and "gpu_mib", the peak.
+        What `device_check.environment` returns, and "rows": "network", "setting", what `train` measures, and
+        "ratio": the clips a second over those of the first setting.
 
     Raises:
         PaddleVideoFastError: there is no GPU, or nothing could be measured.
@@ -98,7 +99,9 @@ def run(
         raise PaddleVideoFastError(f"{reason}. --rehearse tries the benchmark on the CPU")
     common = [*_REHEARSAL] * rehearse + [f"DATASET.batch_size={batch_size}"] * (batch_size is not None)
     with tempfile.TemporaryDirectory() as folder:
-        common += _overrides_of_videos(Path(folder))
+        videos = Path(folder, "train.list")
+        videos.write_text("".join(f"{path} 0\n" for path in write_clips(Path(folder))) * 200)
+        common += [f"DATASET.train.file_path={videos}", "DATASET.train.data_prefix="]
         flags = ["--json", "--steps", str(steps), "--warmup", str(warmup)]
         rows = [row for name in networks for row in _rows(name, settings, common, flags)]
     if not any("clips_per_sec" in row for row in rows):
@@ -106,36 +109,23 @@ def run(
     return {**environment(), "rows": rows}
 
 
-def _overrides_of_videos(folder: Path) -> list[str]:
-    paths = write_clips(folder)
-    (folder / "train.list").write_text("".join(f"{path.name} 0\n" for path in paths) * 200)
-    return [f"DATASET.train.file_path={folder / 'train.list'}", f"DATASET.train.data_prefix={folder}"]
-
-
 def _rows(
     network: str, settings: Sequence[str], common: Sequence[str], flags: Sequence[str]
-) -> Iterator[dict[str, Any]]:
-    first = None
+) -> list[dict[str, Any]]:
+    command = [sys.executable, ROOT / "tools" / "benchmark.py", "train", "-c", NETWORKS[network], *flags]
+    rows: list[dict[str, Any]] = []
     for name in settings:
         setting = SETTINGS[name]
         if network not in setting.networks:
             continue
         logger.info("%s, %s", network, name)
-        override = [part for each in ("amp=true", *common, *setting.override) for part in ("-o", each)]
-        words = [sys.executable, ROOT / "tools" / "benchmark.py", "train", "-c", NETWORKS[network], *flags]
-        words += ["--synthetic"] * setting.synthetic + override
-        row: dict[str, Any] = {"network": network, "setting": name}
+        words = [part for each in ("amp=true", *common, *setting.override) for part in ("-o", each)]
+        words += ["--synthetic"] * setting.synthetic
         try:
-            found = json_of_process(words, OMP_NUM_THREADS=None, **setting.variables)
+            found = json_of_process([*command, *words], OMP_NUM_THREADS=None, **setting.variables)
+            result = {key: found[key] for key in MEASURED}
+            result["ratio"] = found["clips_per_sec"] / (rows or [result])[0].get("clips_per_sec", math.nan)
         except PaddleVideoFastError as error:
-            yield {**row, "error": str(error).strip().splitlines()[-1]}
-            continue
-        first = first or found["clips_per_sec"]
-        yield {
-            **row,
-            "clips_per_sec": found["clips_per_sec"],
-            "ratio": found["clips_per_sec"] / first,
-            "step_ms": 1e3 * found["step_sec"],
-            "wait_share": found["wait_share"],
-            "gpu_mib": found["gpu_mib"],
-        }
+            result = {"error": str(error).strip().splitlines()[-1]}
+        rows.append({"network": network, "setting": name, **result})
+    return rows

@@ -26,7 +26,6 @@ from paddlevideo_fast.schedule.phases import plain_phases
 from paddlevideo_fast.solver import build_optimizer
 
 NUM_FRAMES, SIZE, NUM_CLASSES = 8, 56, 100
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 OPTIMIZER = {"name": "Momentum", "momentum": 0.9, "learning_rate": 0.0, "weight_decay": 1e-4}
 
 
@@ -138,15 +137,8 @@ def _loop(
         vars(fixed)["accumulating"] = lambda model, last: distribution.accumulating(model, last=False)
 
     def loop() -> None:
-        Trainer(
-            model=model,
-            optimizer=optimizer,
-            make_loader=lambda phase: loader,
-            preprocess=Preprocess(MEAN, STD),
-            phases=plain_phases(1),
-            distribution=fixed,
-            max_iters=steps,
-        ).fit()
+        trained = (model, optimizer, lambda phase: loader, Preprocess(), plain_phases(1))
+        Trainer(*trained, distribution=fixed, max_iters=steps).fit()
 
     return loop
 

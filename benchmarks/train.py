@@ -16,13 +16,13 @@ from benchmarks.measuring import ROOT, json_of_process, medians_in_turn, memory_
 from paddlevideo_fast.assembly import plan_run, training_setup
 from paddlevideo_fast.cli import add_config_arguments, count
 from paddlevideo_fast.config import Config, RunSpec, load_config
+from paddlevideo_fast.device import gpu_memory_mb
 from paddlevideo_fast.doctor.timing import SyntheticLoader, own_loader, time_steps
 from paddlevideo_fast.engine.protocols import BatchLoader
 from paddlevideo_fast.errors import BadSampleShareError
 from paddlevideo_fast.loader import ClipLoader
-from paddlevideo_fast.machine import gpu_number
 
-_MEASURED = ("clips_per_sec", "step_sec", "wait_share", "memory_mib")
+MEASURED = ("clips_per_sec", "step_sec", "wait_share", "memory_mib", "gpu_mib")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,11 +87,6 @@ def _clip_shape(loader: ClipLoader) -> Sequence[int]:
     raise BadSampleShareError(f"no clip of {loader.dataset.file_path} decodes; {path}: {cause}")
 
 
-def _gpu_mib() -> float | None:
-    number = gpu_number(paddle.get_device())
-    return None if number is None else paddle.device.cuda.max_memory_allocated(number) / 2**20
-
-
 def run(
     config: str,
     override: Sequence[str],
@@ -116,7 +111,7 @@ def run(
 
     Returns:
         What `training_rate` returns, "memory_mib", the peak of the process, and "gpu_mib", the peak of its
-        tensors on a GPU, None on a CPU. With `side`: "config", and
+        tensors on a GPU. With `side`: "config", and
         "rows", a row for each side, with medians and "ratio": its clips a second over those of the first.
 
     Raises:
@@ -124,14 +119,18 @@ def run(
     """
     if side is None:
         rate = training_rate(load_config(config, override), synthetic, steps, warmup)
-        return {**rate, "memory_mib": memory_mib("VmHWM"), "gpu_mib": _gpu_mib()}
+        return {
+            **rate,
+            "memory_mib": memory_mib("VmHWM"),
+            "gpu_mib": gpu_memory_mb().get("memory_peak_mb", 0),
+        }
     command = [sys.executable, ROOT / "tools" / "benchmark.py", "train", "-c", config, "--json"]
     command += ["--steps", steps, "--warmup", warmup, *["--synthetic"] * synthetic]
 
     def measure(overrides: Sequence[str]) -> dict[str, float]:
         flags = [part for each in (*override, *overrides) for part in ("-o", each)]
         found = json_of_process([*command, *flags], OMP_NUM_THREADS=None)
-        return {key: found[key] for key in _MEASURED}
+        return {key: found[key] for key in MEASURED}
 
     sides = {" ".join(overrides): partial(measure, overrides) for overrides in side}
     rows = [{"side": name, **row} for name, row in medians_in_turn(sides, rounds).items()]

@@ -28,7 +28,6 @@ MODEL = {
     "head": {"name": "TSMHead", "num_classes": 8, "in_channels": 128, "drop_ratio": 0.5, "std": 0.01},
 }
 OPTIMIZER = {"name": "Momentum", "momentum": 0.9, "learning_rate": 0.01, "weight_decay": 1e-4}
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +69,7 @@ def run(steps: int, rounds: int, batch_size: int) -> dict[str, Any]:
 
 
 def _bare_loop(batches: list[Batch]) -> Callable[[int], None]:
-    model, preprocess = build_model(MODEL), Preprocess(MEAN, STD)
+    model, preprocess = build_model(MODEL), Preprocess()
     optimizer = paddle.optimizer.Momentum(0.01, 0.9, parameters=model.parameters(), weight_decay=1e-4)
 
     def loop(turn: int) -> None:
@@ -96,13 +95,6 @@ def _trainer_loop(batches: list[Batch], folder: Path) -> Callable[[int], None]:
             LearningRate(curve),
             Recorder([ConsoleSink(), JsonLinesSink(folder / "metrics.jsonl")], interval=10),
         ]
-        Trainer(
-            model=model,
-            optimizer=optimizer,
-            make_loader=lambda phase: loader,
-            preprocess=Preprocess(MEAN, STD),
-            phases=plain_phases(1),
-            callbacks=callbacks,
-        ).fit()
+        Trainer(model, optimizer, lambda phase: loader, Preprocess(), plain_phases(1), callbacks).fit()
 
     return loop

@@ -256,14 +256,11 @@ def test_every_setting_of_gpu_fits_its_networks():
 def test_gpu_is_rehearsed_on_the_cpu(measure, command, forked, monkeypatch, capfd):
     monkeypatch.setitem(gpu.SETTINGS, "wrong", gpu.Setting(["no=1"]))
     options = ["--steps", 1, "--warmup", 1, "--networks", "tsn"]
-    settings = ["defaults", "reading videos", "gradients not added in place", "wrong"]
-    result = measure("gpu", "--rehearse", *options, "--settings", *settings)
-    *rows, wrong = result["rows"]
-    assert [row["setting"] for row in rows] == settings[:-1]
-    for row in rows:
-        assert row["ratio"] == pytest.approx(row["clips_per_sec"] / rows[0]["clips_per_sec"])
-        assert 0 <= row["wait_share"] < 1
-    assert (wrong["setting"], "clips_per_sec" in wrong) == ("wrong", False)
+    result = measure("gpu", "--rehearse", *options, "--settings", "reading videos", "wrong")
+    row, wrong = result["rows"]
+    assert (row["network"], row["setting"], row["ratio"]) == ("tsn", "reading videos", 1)
+    assert row["clips_per_sec"] > 0 <= row["wait_share"] < 1
+    assert wrong.keys() == {"network", "setting", "error"}
     assert "no: unknown key" in wrong["error"]
     assert result["paddle"] == paddle.__version__
     if no_gpu():
