@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -86,3 +89,50 @@ def test_a_package_that_is_missing_or_broken_is_one_sentence():
     broken = pytest.raises(InstallationError, match="a server needs a package that is .* cannot import name")
     with broken, needing("serve", "a server"):
         from json import no_such_name  # noqa: F401
+
+
+# Refuses packages that neither `pip install -e ".[dev]"` nor Paddle bring, then does what the words say.
+_WITH_DEV_ALONE = """
+import sys
+from importlib import metadata
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+owners = metadata.packages_distributions()
+coming, brought = [("paddlevideo_fast", "dev"), *((name, "") for name in owners["paddle"])], set()
+while coming:
+    name, extra = coming.pop()
+    if (name, extra) in brought:
+        continue
+    brought.add((name, extra))
+    try:
+        requirements = [Requirement(text) for text in metadata.requires(name) or ()]
+    except metadata.PackageNotFoundError:  # a marker or a wheel leaves it out here
+        continue
+    for one in requirements:
+        if one.marker is None or one.marker.evaluate({"extra": extra}):
+            coming += [(canonicalize_name(one.name), each) for each in ("", *one.extras)]
+names = {canonicalize_name(name) for name, _ in brought}
+
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        distributions = {canonicalize_name(each) for each in owners.get(name, ())}
+        if distributions and not distributions & names:
+            print("refused:", name)
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Refusing())
+import pytest
+import tools.benchmark
+import benchmarks.gpu, benchmarks.train
+sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *sys.argv[1:]]))
+"""
+
+
+def test_the_gpu_suite_and_benchmark_need_the_extra_dev_and_paddle_alone():
+    words = [sys.executable, "-c", _WITH_DEV_ALONE, "tests/gpu", "tests/loader/test_dali.py"]
+    environment = {**os.environ, "PYTHONPATH": str(REPO)}
+    done = subprocess.run(words, cwd=REPO, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "test_clips_are_read_whole" in done.stdout
+    assert "error" not in done.stdout.lower()
