@@ -5,7 +5,6 @@ made-up batches, but for the rows that say otherwise.
 """
 
 import argparse
-import math
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -90,7 +89,7 @@ def run(
 
     Returns:
         What `device_check.environment` returns, and "rows": "network", "setting", what `train` measures, and
-        "ratio": the clips a second over those of the first setting.
+        "ratio": the clips a second over those of the first setting that was measured.
 
     Raises:
         PaddleVideoFastError: there is no GPU, or nothing could be measured.
@@ -114,6 +113,7 @@ def _rows(
 ) -> list[dict[str, Any]]:
     command = [sys.executable, ROOT / "tools" / "benchmark.py", "train", "-c", NETWORKS[network], *flags]
     rows: list[dict[str, Any]] = []
+    first = 0.0
     for name in settings:
         setting = SETTINGS[name]
         if network not in setting.networks:
@@ -124,7 +124,7 @@ def _rows(
         try:
             found = json_of_process([*command, *words], OMP_NUM_THREADS=None, **setting.variables)
             result = {key: found[key] for key in MEASURED}
-            result["ratio"] = found["clips_per_sec"] / (rows or [result])[0].get("clips_per_sec", math.nan)
+            result["ratio"] = found["clips_per_sec"] / (first := first or found["clips_per_sec"])
         except PaddleVideoFastError as error:
             result = {"error": str(error).strip().splitlines()[-1]}
         rows.append({"network": network, "setting": name, **result})

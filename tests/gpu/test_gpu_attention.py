@@ -91,6 +91,8 @@ def largest_deviation(gradients, expected):
 def test_attention_is_that_of_a_cpu_in_float32(device, expected, figure, name, static, dtype):
     if REHEARSAL and static and dtype != "float32":
         pytest.skip("a CPU rounds to 16 bits between the operators, which a static graph does not show")
+    if static and dtype != "float32" and paddle.__version__.startswith("2."):
+        pytest.skip(f"graphs of Paddle {paddle.__version__} know amp in float16 alone")
     logits, gradients = computed(name, device, dtype, static)
     expected_logits, expected_gradients = expected(name)
     assert len(gradients) == len(expected_gradients) > 10

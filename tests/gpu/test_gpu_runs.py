@@ -13,6 +13,7 @@ import pytest
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config.settings import RuntimeSettings
 from paddlevideo_fast.deploy.export import deviation_of
+from paddlevideo_fast.engine import has_dtype
 from tests.gpu.conftest import REHEARSAL
 from tests.integration.conftest import TINY
 from tests.support.forking import Fresh
@@ -65,8 +66,9 @@ def reason_against(words):
         return "a CPU rounds to bfloat16 between the operators, which a static graph does not show"
     if "--amp" in words and "to_static=true" in words and paddle.__version__.startswith("2."):
         return f"graphs of Paddle {paddle.__version__} know amp in float16 alone"
-    if not REHEARSAL and "bfloat16" in words and not paddle.amp.is_bfloat16_supported():
-        return "this GPU has no bfloat16"
+    formats = [each for each in ("bfloat16", "float16") if each in words] or ["bfloat16", "float16"]
+    if not REHEARSAL and "--amp" in words and not any(map(has_dtype, formats)):
+        return f"this GPU cannot train in {' or '.join(formats)}"
     return None
 
 
