@@ -1,7 +1,7 @@
 """What the bytes of a codec cannot be: damage inside of packets, which many decoders pass over.
 
 Where bytes between two packets are moved, the container may still be whole, and packets begin and end in the
-middle of pictures: `misplaced` looks at the bounds of all packets. Where a part of a packet is zeroed, many
+middle of pictures: `Misplaced` looks at the bounds of all packets. Where a part of a packet is zeroed, many
 decoders show something else without a word: `damage_test` looks into the packets that are decoded.
 """
 
@@ -36,41 +36,65 @@ _JPEG_PADDING = 64
 _VP9_FIXED, _VP9_MARKER = 0xF0, 2  # the first byte has the marker and the profile
 
 
-def misplaced(packets: Sequence[Any], codec_context: Any) -> list[int]:
-    """The places of packets that do not begin and end where pictures do, and of those near them.
+class Misplaced:
+    """Finds packets that do not begin and end where pictures do, and those near them.
 
     Args:
-        packets: of the stream, in decoding order.
         codec_context: of the stream.
     """
-    name, length = codec_context.name, num_length_bytes(codec_context)
-    is_sound: Callable[[Any], bool]
-    odd: Sequence[int] = range(len(packets))
-    if length:
-        is_sound = partial(_is_row_of_units, length)
-        if length == _LENGTH.size:  # nearly all packets hold one unit
-            odd = [
-                place
-                for place, packet in enumerate(packets)
-                if packet.size < length or _LENGTH.unpack_from(packet)[0] + length != packet.size
-            ]
-    elif name in VP9:
-        begins = {memoryview(packet)[0] & _VP9_FIXED for packet in packets if packet.is_keyframe}
-        is_sound = partial(_begins_as, frozenset(begin for begin in begins if begin >> 6 == _VP9_MARKER))
-    elif name == "mjpeg" and (_is_jpeg(packets[0]) or _is_jpeg(packets[-1])):
-        is_sound = _is_jpeg
-    else:
-        return []
-    odd = [place for place in odd if not is_sound(packets[place])]
-    # a packet that begins with zeros was overwritten where it stands, perhaps with the end of the one before:
-    # nothing near it has moved
-    moved = [place for place in odd if any(memoryview(packets[place])[:_ZEROED])]
-    near = {*odd, *(other for place in moved for other in range(place - _NEAR, place + _NEAR + 1))}
-    near.update(place - 1 for place in odd if place and not memoryview(packets[place - 1])[-1])
-    return sorted(near.intersection(range(len(packets)))) if odd else []
+
+    def __init__(self, codec_context: Any) -> None:
+        self._codec_name, self._length = codec_context.name, num_length_bytes(codec_context)
+        self._num_packets = 0
+        self._begins: set[int] = set()  # of packets of VP9
+        self._odd: set[int] = set()
+        self._near: set[int] = set()
+        self._last: Any = None
+
+    def add(self, packets: Sequence[Any]) -> None:
+        """Looks at packets that follow those before."""
+        for place in self._odd_places(packets):
+            number, before = self._num_packets + place, packets[place - 1] if place else self._last
+            self._odd.add(number)
+            # a packet that begins with zeros was overwritten where it stands, perhaps with the end of the one
+            # before: nothing near it has moved
+            if any(memoryview(packets[place])[:_ZEROED]):
+                self._near.update(range(number - _NEAR, number + _NEAR + 1))
+            if before is not None and not memoryview(before)[-1]:
+                self._near.add(number - 1)
+        self._num_packets += len(packets)
+        self._last = packets[-1]
+
+    def numbers(self) -> list[int]:
+        """Numbers of the packets that were found."""
+        if self._codec_name == "mjpeg" and {0, self._num_packets - 1} <= self._odd:
+            return []  # none is a JPEG as one knows it
+        return sorted((self._odd | self._near).intersection(range(self._num_packets)))
+
+    def _odd_places(self, packets: Sequence[Any]) -> list[int]:
+        is_sound: Callable[[Any], bool]
+        odd: Sequence[int] = range(len(packets))
+        if self._length:
+            is_sound = partial(_is_row_of_units, self._length)
+            if self._length == _LENGTH.size:  # nearly all packets hold one unit
+                odd = [
+                    place
+                    for place, packet in enumerate(packets)
+                    if packet.size < _LENGTH.size
+                    or _LENGTH.unpack_from(packet)[0] + _LENGTH.size != packet.size
+                ]
+        elif self._codec_name in VP9:
+            begins = {memoryview(packet)[0] & _VP9_FIXED for packet in packets if packet.is_keyframe}
+            self._begins.update(begin for begin in begins if begin >> 6 == _VP9_MARKER)
+            is_sound = partial(_begins_as, self._begins)
+        elif self._codec_name == "mjpeg":
+            is_sound = _is_jpeg
+        else:
+            return []
+        return [place for place in odd if not is_sound(packets[place])]
 
 
-def _begins_as(begins: frozenset[int], packet: Any) -> bool:
+def _begins_as(begins: set[int], packet: Any) -> bool:
     return memoryview(packet)[0] & _VP9_FIXED in begins
 
 

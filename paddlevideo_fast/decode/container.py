@@ -1,18 +1,14 @@
-"""Opens a file with libav: its packets, what its headers tell, and one readable cause where that fails."""
+"""Opens a file with libav, with one readable cause where that fails."""
 
 import logging
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import av
 
-from paddlevideo_fast.decode.gaps import announced_bytes, find_gaps, num_lost_at_end
-from paddlevideo_fast.decode.keyframes import correct_keyframes
-from paddlevideo_fast.decode.mpeg4 import NOT_CODED, unpack
-from paddlevideo_fast.decode.packets import hidden_packets
+from paddlevideo_fast.decode.gaps import announced_bytes
 from paddlevideo_fast.decode.source import VideoSource
-from paddlevideo_fast.decode.transport_stream import TransportStream
 from paddlevideo_fast.errors import VideoDecodeError
 
 # libav prints every oddity of a file to stderr; what matters is raised, with the path. Errors are heard, not
@@ -45,9 +41,6 @@ _ZERO_STUFFED = ("mpeg1video", "mpeg2video")
 
 # Some writers count padding that they do not write.
 _SLACK_BYTES = 64
-
-# Times and counts may be damaged, too.
-_MOST_FRAMES_A_PACKET = 20
 
 _PYAV = int(av.__version__.split(".")[0])
 
@@ -102,9 +95,15 @@ def open_container(source: VideoSource, allow_cut: bool = False) -> tuple[Any, A
         raise
 
 
-def _why_closed(source: VideoSource, error: BaseException) -> str:
+def unread_format(error: BaseException) -> str:
+    """The name that libav has for a format which is none of `VIDEOS_ONLY`; empty for other errors."""
     _, name, text = getattr(error, "log", None) or (0, "", "")
-    if not text.startswith("Format not on whitelist"):
+    return name if text.startswith("Format not on whitelist") else ""
+
+
+def _why_closed(source: VideoSource, error: BaseException) -> str:
+    name = unread_format(error)
+    if not name:
         return f"not a video, or cut off: {explain(error)}"
     if source.head()[8:16] == b"WEBPVP8X" and source.head()[20] & _ANIMATED_WEBP:
         return "is an animated WebP, which is not read; convert it, for example to MP4 or GIF"
@@ -158,103 +157,3 @@ def _video_stream(source: VideoSource, container: Any) -> Any:
     checks = "buffer+explode" if codec.name in _ZERO_STUFFED else "bitstream+buffer+explode"
     codec.options = {**codec.options, "err_detect": checks}
     return streams[0]
-
-
-class Demuxed(NamedTuple):
-    """An open video and all its packets.
-
-    Attributes:
-        container: of PyAV.
-        stream: the first video stream.
-        packets: in decoding order; packets of MPEG-4 have one picture each.
-        cut: how it shows that the file is cut off; empty where it is not.
-        num_lost: frames behind the cut, as far as the file says.
-        hidden: numbers of the packets that are not shown.
-        vops: of MPEG-4 packets, as `mpeg4.unpack` gives them.
-        incomplete: numbers of the packets that lack a part.
-        joins: numbers of the packets with which another recording begins.
-        notes: what is unusual about the file and no damage.
-    """
-
-    container: Any
-    stream: Any
-    packets: list[Any]
-    cut: str
-    num_lost: int
-    hidden: set[int]
-    vops: list[int]
-    incomplete: list[int]
-    joins: list[int]
-    notes: list[str]
-
-
-def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
-    """Opens a video, see `open_container`, and reads all its packets.
-
-    Raises:
-        VideoDecodeError: as `open_container`; the file has no packets, or is damaged between packets; or it
-            ends early, unless `allow_cut`.
-    """
-    with av.logging.Capture() as log:
-        container, stream = open_container(source, allow_cut)
-        try:
-            name = container.format.name
-            listed = [entry.pos for entry in stream.index_entries] if name == "avi" else []
-            packets = _demux(source, container, stream, allow_cut)
-            complaints = [text for _, speaker, text in log if speaker == name]
-            transport = TransportStream.read(source, stream.id) if name == "mpegts" else None
-            joins, is_counted = transport.recordings(stream.id, packets) if transport else ([], False)
-            incomplete = [number for number, packet in enumerate(packets) if packet.is_corrupt]
-            if joins and is_counted:  # libav takes the ends of recordings for incomplete
-                incomplete = []
-            cut, num_lost, notes = "", 0, []
-            for gap in find_gaps(source, stream, packets, listed, complaints, incomplete, joins, transport):
-                if gap.is_note:
-                    notes.append(gap.cause)
-                    continue
-                if not (allow_cut and gap.is_end):
-                    raise VideoDecodeError(source.name, f"damaged or cut off: {gap.cause}")
-                cut = cut or gap.cause
-            if cut:
-                num_lost = num_lost_at_end(stream, packets)
-                if num_lost > _MOST_FRAMES_A_PACKET * len(packets):
-                    cause = f"{num_lost} frames would be lost behind {len(packets)} packets"
-                    raise VideoDecodeError(source.name, f"damaged: {cut}; {cause}")
-            for join in joins:
-                _append(packets[:join], packets[join:])
-            hidden, vops = hidden_packets(packets), list[int]()
-            if stream.codec_context.name == "mpeg4":
-                packets, vops = unpack(packets, stream.codec_context.extradata or b"")
-                hidden.update(number for number, kind in enumerate(vops[:-1]) if kind == NOT_CODED)
-            correct_keyframes(packets, stream.codec_context)
-            if incomplete:  # packets may have been taken apart
-                incomplete = [number for number, packet in enumerate(packets) if packet.is_corrupt]
-            return Demuxed(container, stream, packets, cut, num_lost, hidden, vops, incomplete, joins, notes)
-        except BaseException:
-            source.release()
-            container.close()
-            raise
-
-
-def _append(earlier: Sequence[Any], later: Sequence[Any]) -> None:
-    """Lets the times of packets begin where those before end."""
-    times = [packet.pts for packet in earlier if packet.pts is not None]
-    begin = min((packet.pts for packet in later if packet.pts is not None), default=0)
-    delay = max(times, default=0) + (earlier[-1].duration or 1) - begin
-    for packet in later:
-        packet.pts = None if packet.pts is None else packet.pts + delay
-
-
-def _demux(source: VideoSource, container: Any, stream: Any, allow_cut: bool) -> list[Any]:
-    packets = []
-    try:
-        for packet in container.demux(stream):
-            if packet.size:
-                packets.append(packet)
-    except LIBAV_ERRORS as error:
-        if not (allow_cut and packets):
-            cause = f"damaged or cut off after {len(packets)} packets: {explain(error)}"
-            raise VideoDecodeError(source.name, cause) from error
-    if not packets:
-        raise VideoDecodeError(source.name, "the video stream is empty")
-    return packets

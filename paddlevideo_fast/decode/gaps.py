@@ -40,6 +40,7 @@ _GAP = 1.5
 # Recorders drop a frame now and then; a jump is a sign of damage from so many frames' time on.
 _BIG_JUMP = 3
 _NEAR = 8  # packets from where a jump is to where it shows: libav guesses times that a file leaves out
+_ZEROS_AT_ONCE = 2**20
 _LONGEST_PAUSE_SEC = 24 * 3600  # a longer one is a damaged time
 
 
@@ -115,7 +116,9 @@ def find_gaps(
         part = packets[first:stop]
         if first:
             yield Gap(f"another recording begins at frame {first}", is_note=True)
-        if cause := _time_goes_back(part):
+        # in a program stream, libav guesses the times of pictures with which no packet begins
+        timed = [packet for packet in part if name != "mpeg" or packet.pos is not None]
+        if cause := _time_goes_back(timed):
             yield Gap(cause)
         yield from _time_jumps(source, stream, part)
 
@@ -353,7 +356,7 @@ def _lost_packs(source: VideoSource) -> Iterator[Gap]:
     while at < size:
         head = source.read_at(at, 14)
         if head[:3] != START_CODE or len(head) < 6:
-            is_end = head[:4] == START_CODE + b"\xb9" or not source.read_at(at, size - at).strip(b"\0")
+            is_end = head[:4] == START_CODE + b"\xb9" or _is_zero(source, range(at, size, _ZEROS_AT_ONCE))
             if not is_end or not at:
                 yield Gap(f"no pack of MPEG begins at byte {at}")
             return
@@ -368,6 +371,10 @@ def _lost_packs(source: VideoSource) -> Iterator[Gap]:
         yield Gap("ends within a pack", is_end=True)
 
 
+def _is_zero(source: VideoSource, blocks: range) -> bool:
+    return not any(any(source.read_at(at, blocks.step)) for at in blocks)
+
+
 _CHECKS: dict[str, Callable[[VideoSource], Iterator[Gap]]] = {
     "mpeg": _lost_packs,
     "mov,mp4,m4a,3gp,3g2,mj2": _loose_boxes,
@@ -380,31 +387,28 @@ def _time_goes_back(packets: Sequence[Any]) -> str:
     for earlier, later in zip(timed, timed[1:]):
         if later.dts < earlier.dts:
             return "its frames are not in the order of time"
-        if later.dts == earlier.dts and bytes(later) == bytes(earlier):
+        if later.dts == earlier.dts and later.size == earlier.size and bytes(later) == bytes(earlier):
             return "a frame of it stands there twice"
     return ""
-
-
-def is_steady(packets: Sequence[Any]) -> bool:
-    """Whether packets follow each other in time without a jump that asks for a cause."""
-    times = [packet.dts for packet in packets]
-    is_ascending = None not in times and all(earlier < later for earlier, later in pairwise(times))
-    return is_ascending and max(_frame_steps(times), default=_BIG_JUMP) < _BIG_JUMP
 
 
 def _time_jumps(source: VideoSource, stream: Any, packets: Sequence[Any]) -> Iterator[Gap]:
     """Whether a few frames of a constant rate are missing. A file of a variable rate has many distances."""
     # of decoding: those of showing also jump where a recorder began or stopped between B-frames
     timed = [packet for packet in packets if packet.dts is not None]
-    steps = _frame_steps([packet.dts for packet in timed])
+    times = [packet.dts for packet in timed]
+    for number, packet in enumerate(timed if stream.container.format.name == "mpeg" else ()):
+        if packet.pos is None and number:  # guessed
+            times[number] = times[number - 1] + packet.duration
+    steps = _frame_steps(times)
     jumps = [number for number, step in enumerate(steps, 1) if step > 1]
     if len(jumps) > max(2, len(steps) // 50):
         return
     for number in jumps:
         num_frames = steps[number - 1]
         if num_frames >= _BIG_JUMP:
-            at_sec = float(timed[number - 1].dts * timed[0].time_base)
-            pause_sec = (timed[number].dts - timed[number - 1].dts) * timed[0].time_base
+            at_sec = float(timed[number - 1].dts * stream.time_base)
+            pause_sec = (timed[number].dts - timed[number - 1].dts) * stream.time_base
             is_pause = pause_sec < _LONGEST_PAUSE_SEC and _is_pause(source, stream, timed, steps, number)
             kind = "a pause: " if is_pause else ""
             cause = f"no frame for {num_frames} frames' time after {at_sec:.2f} s, at a constant frame rate"

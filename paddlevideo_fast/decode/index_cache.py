@@ -3,10 +3,11 @@
     first opening    all packets are read  →  FrameIndex  →  FOLDER/<digest of the path>.npz
     later openings   the index is loaded, and packets are read where they are asked for
 
-Only indexes that were worked out without decoding, of intact MP4, MOV, Matroska and WebM files, are kept: in
-these containers a seek to a key frame gives the same packets as reading from the start. That is tried for
-each key frame before an index is stored. A process also keeps the containers that it used last open, since
-opening an MP4 of an hour alone takes libav about 20 ms.
+Only indexes that were worked out without decoding, of intact files, are kept: of large ones, and of others in
+MP4, MOV, Matroska and WebM. There a seek to a key frame gives the same packets as reading from the start,
+which is tried for each key frame before an index is stored. Other containers are read from the start. A
+process also keeps the containers that it used last open, since opening an MP4 of an hour alone takes libav
+about 20 ms.
 
 The index of an MP4 or MOV at a URL is made without reading the pictures:
 
@@ -21,12 +22,11 @@ decode. Then only the groups of pictures that hold wanted frames are read, as wi
 from __future__ import annotations
 
 import hashlib
-import io
 import itertools
 import os
 import zipfile
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
@@ -35,23 +35,23 @@ from typing import Any, NamedTuple
 import av
 import numpy as np
 
-from paddlevideo_fast.decode.bitstream import misplaced
-from paddlevideo_fast.decode.codecs import AV1, VP9, num_length_bytes
+from paddlevideo_fast.decode.codecs import num_length_bytes
 from paddlevideo_fast.decode.container import LENIENT, LIBAV_ERRORS, VIDEOS_ONLY, explain, open_container
-from paddlevideo_fast.decode.gaps import announced_bytes, boxes, find_gaps, has_table, is_steady
-from paddlevideo_fast.decode.keyframes import correct_keyframes, recovers_late
+from paddlevideo_fast.decode.demux import Demuxed, unpacker_of
+from paddlevideo_fast.decode.gaps import boxes, has_table
+from paddlevideo_fast.decode.keyframes import correct_keyframes, keyframe_test, recovers_late
 from paddlevideo_fast.decode.orientation import may_be_turned
 from paddlevideo_fast.decode.packets import (
     Clock,
     FrameIndex,
+    PacketHead,
     Timing,
     hidden_packets,
     index_packets,
     timing_of,
 )
-from paddlevideo_fast.decode.parameter_sets import NEW_HEADER, ParameterSetChanges
-from paddlevideo_fast.decode.source import VideoSource
-from paddlevideo_fast.decode.transport_stream import TransportStream
+from paddlevideo_fast.decode.parameter_sets import NEW_HEADER, ParameterSetSearch
+from paddlevideo_fast.decode.source import SourceFile, VideoSource
 from paddlevideo_fast.errors import ObjectError, VideoDecodeError, cause_of
 from paddlevideo_fast.io import stores
 from paddlevideo_fast.io.files import atomic_write
@@ -67,9 +67,6 @@ _LEAST_BYTES = 2**22  # a smaller file of a store is read whole: that takes fewe
 _HEAD_BYTES = 1024  # of a key packet; parameters come before its picture
 _NUM_THREADS = 8
 _CODECS = ("h264", "hevc")
-_LARGE_BYTES = 2**26  # a smaller file on a disk is read whole: that is quicker
-_BATCH_BYTES = 2**23
-_BY_TIME = (*_CODECS, *AV1, *VP9)  # the times of their packets say the order of frames
 _TABLE_ALONE = {"fflags": "+noparse+nofillin"}  # what is a key packet: else libav looks into the packets
 
 State = tuple[int, int]  # see `VideoSource.state`
@@ -135,29 +132,56 @@ class StoredIndex(NamedTuple):
 class SeekingPackets:
     """The packets of a container, read where they are asked for. Each has its number as timestamp.
 
-    A forked process opens a container of its own: it shares the position in the file with its parent.
+    Where seeks do not arrive, or packets of MPEG-4 are split, the file is read from its beginning. A forked
+    process opens a container of its own: it shares the position in the file with its parent.
 
     Args:
         source: where the video is read from.
-        stored: its index.
+        access_points: numbers of the key packets that seeks may aim at.
+        pts: times of the packets, as libav gives them.
+        sizes: of the packets, in bytes.
+        keys: numbers of the keyframes; None: as the container says.
 
     Attributes:
         container: of PyAV.
         stream: the first video stream.
     """
 
-    def __init__(self, source: VideoSource, stored: StoredIndex) -> None:
-        self._source = source
-        self._access_points: list[int] = stored.access_points.tolist()
-        self._pts, self._sizes = stored.pts, stored.sizes
+    def __init__(
+        self,
+        source: VideoSource,
+        access_points: Sequence[int],
+        pts: Sequence[int | None],
+        sizes: Sequence[int],
+        keys: Collection[int] | None = None,
+    ) -> None:
+        self._source, self._access_points = source, [0, *access_points]
+        self._pts, self._sizes, self._keys = pts, sizes, keys
+        self._may_seek = True
         self._open()
+
+    @classmethod
+    def of(cls, source: VideoSource, stored: StoredIndex) -> SeekingPackets:
+        """The packets of a video with an index, which was tried before."""
+        return cls(source, stored.access_points.tolist(), stored.pts.tolist(), stored.sizes.tolist())
+
+    @classmethod
+    def of_large(cls, source: VideoSource, found: Demuxed) -> SeekingPackets:
+        """The packets of a large file; whether seeks arrive is tried."""
+        keys = {number for number, packet in enumerate(found.packets) if packet.is_keyframe}
+        pts, sizes = zip(*found.as_read)
+        packets = cls(source, sorted(keys), pts, sizes, keys)
+        is_plain = not (found.vops or found.changes.are_any or None in pts)
+        packets._may_seek = is_plain and packets.lands_right()
+        packets._seeks &= packets._may_seek
+        return packets
 
     def _open(self) -> None:
         self._num_forks = _num_forks
         self.container, self.stream = open_container(self._source, allow_cut=True)
         self._source.release()
         self._again: Any = None  # where seeks do not arrive: a container that is read from its beginning
-        self._seeks = self.container.format.name.startswith(_CONTAINERS)
+        self._seeks = self._may_seek and self.container.format.name.startswith(_CONTAINERS)
         self._next = -1  # number of the first of `_packets`
         self._packets: Iterator[Any] = iter(())
         self._last: tuple[int, Any] = (-1, None)
@@ -178,6 +202,8 @@ class SeekingPackets:
         except LIBAV_ERRORS as error:
             raise VideoDecodeError(self._source.name, f"damaged: {explain(error)}") from error
         packet.pts = packet_no
+        if self._keys is not None:
+            packet.is_keyframe = packet_no in self._keys
         self._last = packet_no, packet
         return packet
 
@@ -227,14 +253,16 @@ class SeekingPackets:
                 self._again.close()
             self._again, stream = open_container(self._source, allow_cut=True)
             self._source.release()
-            self._packets = (packet for packet in self._again.demux(stream) if packet.size)
+            packets, unpack = self._again.demux(stream), unpacker_of(stream.codec_context)
+            packets = (packet for packet in packets if packet.size)
+            self._packets = (unpack(packet)[0] for packet in packets) if unpack else packets
             self._next = 0
             return
         points = self._access_points[: self._group(packet_no) + 1]
-        self.container.seek(int(self._pts[points[-1]]), stream=self.stream)
+        self.container.seek(int(self._pts[points[-1]] or 0), stream=self.stream)
         packets = (packet for packet in self.container.demux(self.stream) if packet.size)
         first = next(packets, None)
-        self._next = next((point for point in reversed([0, *points]) if self._is(first, point)), len(self))
+        self._next = next((point for point in reversed(points) if self._is(first, point)), len(self))
         self._packets = itertools.chain([first], packets)
 
     def _is(self, packet: Any, number: int) -> bool:
@@ -280,9 +308,9 @@ class IndexCache:
             format_name: libav's name of the container.
             state: of the file before its packets were read.
         """
-        if len(stored.pts) < _MIN_PACKETS or not format_name.startswith(_CONTAINERS) or source.key is None:
+        if len(stored.pts) < _MIN_PACKETS or not (source.is_large or format_name.startswith(_CONTAINERS)):
             return
-        packets = SeekingPackets(source, stored)
+        packets = SeekingPackets.of(source, stored)
         try:
             if not packets.lands_right() or source.state() != state:
                 return
@@ -301,51 +329,6 @@ class IndexCache:
 
 
 # --- the index of a video at a URL
-
-
-class _Packet(NamedTuple):
-    """What the table of a file says about a packet."""
-
-    pts: int | None
-    dts: int | None
-    size: int
-    duration: int | None
-    pos: int | None
-    is_keyframe: bool
-    is_discard: bool
-
-
-class _Hollow(io.RawIOBase):
-    """A file object of a video in which some ranges read as zeros.
-
-    Args:
-        source: the video.
-        size: in bytes.
-        hidden: ranges [first, stop), ascending, that are not read.
-    """
-
-    def __init__(self, source: VideoSource, size: int, hidden: Sequence[tuple[int, int]]) -> None:
-        super().__init__()
-        self._source, self._size, self._hidden, self._at = source, size, hidden, 0
-        self.name = source.name
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        bounds = [bound for bounds in self._hidden for bound in bounds]
-        number = bisect_right(bounds, self._at)  # between two ranges it is even
-        count = max(min(self._at + len(buffer), *bounds[number : number + 1], self._size) - self._at, 0)
-        buffer[:count] = bytes(count) if number % 2 else self._source.read_at(self._at, count)
-        self._at += count
-        return count
 
 
 def index_by_ranges(source: VideoSource) -> StoredIndex | None:
@@ -372,21 +355,29 @@ def index_by_ranges(source: VideoSource) -> StoredIndex | None:
             return None
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
             heads = list(threads.map(lambda packet: _head(source, packet), keys))
-        correct_keyframes(heads, stream.codec_context)
+        if is_key := keyframe_test(stream.codec_context):
+            correct_keyframes(heads, is_key)
         if not all(head.is_keyframe for head in heads) or recovers_late(heads[0], stream.codec_context):
             return None
-        if ParameterSetChanges(heads, stream.codec_context):
+        parameters = ParameterSetSearch(stream.codec_context)
+        parameters.add(heads)
+        if parameters.changes().are_any:
             return None
         first = next(packet for packet in container.demux(stream) if packet.size)
-        stored = _stored(source, stream, packets, first)
-        if stored is None:
+        numbers = [number for number, packet in enumerate(packets) if packet.is_keyframe]
+        cut_away = hidden_packets(packets)
+        index = index_packets(packets, stream, numbers, cut_away)
+        if index is None:
             return None
+        timing = timing_of(Clock.of(stream, packets, cut_away), len(index.shown))
+        pts = [packet.pts for packet in packets]
+        stored = StoredIndex.of(index, timing, packets, pts, may_be_turned(source, stream, first))
     except LIBAV_ERRORS:
         return None  # the reading of the whole file says what is wrong with it
     finally:
         container.close()
-    hollow: Any = _Hollow(source, size, hidden)
-    probe = SeekingPackets(VideoSource(hollow), stored)
+    hollow: Any = SourceFile(source, size, hidden)
+    probe = SeekingPackets.of(VideoSource(hollow), stored)
     try:
         return stored if probe.lands_right() else None
     finally:
@@ -394,103 +385,23 @@ def index_by_ranges(source: VideoSource) -> StoredIndex | None:
         source.release()
 
 
-def _stored(source: VideoSource, stream: Any, packets: Sequence[_Packet], first: Any) -> StoredIndex | None:
-    """The index of an intact video, without its packets' content but for the first one's."""
-    points = [number for number, packet in enumerate(packets) if packet.is_keyframe]
-    cut_away = hidden_packets(packets)
-    index = index_packets(packets, stream, points, cut_away)
-    if index is None:
-        return None
-    timing = timing_of(Clock.of(stream, packets, cut_away), len(index.shown))
-    may_turn = may_be_turned(source, stream, first)
-    return StoredIndex.of(index, timing, packets, [packet.pts for packet in packets], may_turn)
-
-
-# --- the index of a large video on a disk
-
-
-def index_by_batches(source: VideoSource) -> StoredIndex | None:
-    """The index of a large file that is read a few groups of pictures at a time.
-
-    None where all packets are needed at once: the times of frames do not say their order, parameters change,
-    a recording pauses, or there is damage.
-
-    Raises:
-        VideoDecodeError: the file cannot be opened.
-    """
-    size = source.check() if source.path is not None else 0
-    announced = announced_bytes(source.head()) if size >= _LARGE_BYTES else None
-    if size < max(_LARGE_BYTES, announced or 0):
-        return None
-    with av.logging.Capture() as log:
-        container, stream = open_container(source, allow_cut=True)
-        try:
-            name, codec = container.format.name, stream.codec_context
-            if codec.name not in _BY_TIME:
-                return None
-            packets, first = list[_Packet](), None
-            for batch in _batches(container.demux(stream)):
-                first = first or batch[0]
-                correct_keyframes(batch, codec)
-                is_plain = not ParameterSetChanges(batch, codec) and not misplaced(batch, codec)
-                if not is_plain or recovers_late(first, codec) or any(packet.is_corrupt for packet in batch):
-                    return None
-                packets += [
-                    _Packet(*(getattr(packet, field) for field in _Packet._fields)) for packet in batch
-                ]
-            complaints = [text for _, speaker, text in log if speaker == name]
-            has_sizes = has_table(stream) or (announced is not None and name.startswith("matroska"))
-            if not packets or not (has_sizes or is_steady(packets)):
-                return None
-            transport = TransportStream.read(source, stream.id) if name == "mpegts" else None
-            if any(find_gaps(source, stream, packets, [], complaints, [], [], transport)):
-                return None
-            stored = _stored(source, stream, packets, first)
-        except LIBAV_ERRORS:
-            return None  # reading the whole file tells what is wrong with it
-        finally:
-            container.close()
-            source.release()
-    if stored is None:
-        return None
-    probe = SeekingPackets(source, stored)
-    try:
-        return stored if probe.lands_right() else None
-    finally:
-        probe.close()
-
-
-def _batches(packets: Iterable[Any]) -> Iterator[list[Any]]:
-    """Whole groups of pictures, of a few megabytes together."""
-    batch, num_bytes = list[Any](), 0
-    for packet in packets:
-        if packet.is_keyframe and num_bytes >= _BATCH_BYTES:
-            yield batch
-            batch, num_bytes = [], 0
-        if packet.size:
-            batch.append(packet)
-            num_bytes += packet.size
-    if batch:
-        yield batch
-
-
 def _listed(
     source: VideoSource, stream: int, size: int, hidden: Sequence[tuple[int, int]]
-) -> list[_Packet] | None:
+) -> list[PacketHead] | None:
     """The packets of a stream, by number, as the file's table lists them; None where one has a header."""
     found = []
-    hollow: Any = _Hollow(source, size, hidden)
+    hollow: Any = SourceFile(source, size, hidden)
     with av.open(hollow, options=_TABLE_ALONE, container_options=VIDEOS_ONLY, **LENIENT) as container:
         for packet in container.demux(container.streams[stream]):
             if not packet.size:
                 continue
             if packet.is_keyframe and packet.has_sidedata(NEW_HEADER):
                 return None
-            found.append(_Packet(*(getattr(packet, name) for name in _Packet._fields)))
+            found.append(PacketHead.of(packet, 0))
     return found
 
 
-def _head(source: VideoSource, packet: _Packet) -> Any:
+def _head(source: VideoSource, packet: PacketHead) -> Any:
     assert packet.pos is not None
     assert source.url is not None
     version = source.open().version

@@ -50,11 +50,10 @@ def keyframe_test(codec_context: Any, first_packet: bytes = b"") -> Callable[[by
     return _TESTS.get(name)
 
 
-def correct_keyframes(packets: Sequence[Any], codec_context: Any) -> None:
-    """Takes the mark of a keyframe from packets whose picture is none; unknown codecs may decode by it."""
-    is_key = keyframe_test(codec_context, bytes(packets[0]))
-    for packet in packets if is_key else ():
-        if packet.is_keyframe and is_key and not is_key(bytes(memoryview(packet)[:_HEAD_BYTES])):
+def correct_keyframes(packets: Sequence[Any], is_key: Callable[[bytes], bool]) -> None:
+    """Takes the mark of a keyframe from packets whose picture is none, as `keyframe_test` says."""
+    for packet in packets:
+        if packet.is_keyframe and not is_key(bytes(memoryview(packet)[:_HEAD_BYTES])):
             packet.is_keyframe = False
 
 

@@ -5,7 +5,6 @@ Reference: ISO 14496-2, 6.2.3 (layer) and 6.2.5 (picture).
 
 import re
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 import av
@@ -25,8 +24,8 @@ _SHORT_BYTES = 32  # a longer picture is coded
 _Picture = tuple[bytes, int]  # with the headers in front of it, and its type
 
 
-def unpack(packets: Sequence[Any], header: bytes) -> tuple[list[Any], list[int]]:
-    """Packets with one picture each, and the type of each picture: 0 I, 1 P, 2 B, 3 sprite, or as above.
+class Unpacker:
+    """Gives packets one picture each.
 
     Writers of old AVI files put a B picture into the packet of the picture before it. The packets after it
     are then one picture late, up to one that is not coded and only fills a place (n):
@@ -38,34 +37,35 @@ def unpack(packets: Sequence[Any], header: bytes) -> tuple[list[Any], list[int]]
     new sequence begins.
 
     Args:
-        packets: of the stream, in decoding order.
         header: of the stream.
     """
-    num_time_bits, waiting = _time_bits(header), deque[_Picture]()
-    unpacked, kinds = [], []
-    for packet in packets:
-        data = bytes(packet)
+
+    def __init__(self, header: bytes) -> None:
+        self._num_time_bits, self._waiting = _time_bits(header), deque[_Picture]()
+
+    def __call__(self, packet: Any) -> tuple[Any, int]:
+        """The packet at the place of the next one that was demuxed, and the type of its picture.
+
+        The type is 0 I, 1 P, 2 B, 3 sprite, or as above.
+        """
+        data, waiting = bytes(packet), self._waiting
         at = data.find(_START)
         if at > 0:
-            num_time_bits = _time_bits(data[:at]) or num_time_bits
+            self._num_time_bits = _time_bits(data[:at]) or self._num_time_bits
         if waiting and data.startswith(_SEQUENCE):
             waiting.clear()
         following = data.find(_START, at + 1)
         if following < 0 and not waiting:
-            kind = _type_of(data, at, len(data), num_time_bits)
-        else:
-            is_late, begin = bool(waiting), 0
-            while at >= 0:
-                end = data.find(START_CODE, at + 1) if following >= 0 else len(data)
-                kind = _type_of(data, at, end, num_time_bits)
-                if kind != NOT_CODED or not (is_late or begin):
-                    waiting.append((data[begin:end], kind))
-                begin, at, following = end, following, data.find(_START, following + 1)
-            data, kind = waiting.popleft()
-            packet = _with_data(packet, data, kind)
-        unpacked.append(packet)
-        kinds.append(kind)
-    return unpacked, kinds
+            return packet, _type_of(data, at, len(data), self._num_time_bits)
+        is_late, begin = bool(waiting), 0
+        while at >= 0:
+            end = data.find(START_CODE, at + 1) if following >= 0 else len(data)
+            kind = _type_of(data, at, end, self._num_time_bits)
+            if kind != NOT_CODED or not (is_late or begin):
+                waiting.append((data[begin:end], kind))
+            begin, at, following = end, following, data.find(_START, following + 1)
+        data, kind = waiting.popleft()
+        return _with_data(packet, data, kind), kind
 
 
 def is_key(data: bytes) -> bool:

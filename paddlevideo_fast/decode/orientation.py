@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -26,7 +26,7 @@ def turned(picture: np.ndarray, orientation: int) -> np.ndarray:
     return cv2.rotate(picture, _TURNS[quarter_turns]) if quarter_turns else picture
 
 
-def orientation_of(picture: Any, name: str) -> int:
+def orientation_of(picture: Any, name: str, packet: Any) -> int:
     """How the display matrix of a picture of PyAV lets it be shown.
 
         0   1   2   3    quarter turns counterclockwise
@@ -37,6 +37,7 @@ def orientation_of(picture: Any, name: str) -> int:
     Args:
         picture: as the decoder gives it.
         name: of the video, for errors.
+        packet: of the picture.
 
     Returns:
         0 to 7; 0 where the picture has no matrix.
@@ -46,8 +47,8 @@ def orientation_of(picture: Any, name: str) -> int:
     """
     try:
         matrices = [data for data in picture.side_data if data.type is Type.DISPLAYMATRIX]
-    except ValueError:  # beside it is data of a kind that this PyAV does not know, such as Exif in JPEG
-        return round(picture.rotation / 90) % 4
+    except ValueError:  # beside it is data of a kind that this PyAV does not know: Exif in JPEG
+        return _EXIF_ORIENTATIONS.get(_exif_orientation(bytes(packet)[:_HEAD_BYTES]), 0)
     if not matrices:
         return 0
     # a pixel at (x, y) is shown at (ax + cy, bx + dy)
@@ -62,6 +63,22 @@ def orientation_of(picture: Any, name: str) -> int:
     return mirrored + round(math.atan2(-b, a) / (math.pi / 2)) % 4
 
 
+# What Exif calls 1 to 8. Reference: Exif 2.32, 4.6.4, tag 0x0112.
+_EXIF_ORIENTATIONS = dict(zip(range(1, 9), (0, 4, 2, 6, 5, 3, 7, 1)))
+
+
+def _exif_orientation(data: bytes) -> int:
+    """The number by which the Exif segment in a JPEG says the orientation; 0 where it says none."""
+    content = data[data.find(_EXIF) + len(_EXIF) :]
+    order: Literal["little", "big"] = "little" if content.startswith(b"II") else "big"
+    first = int.from_bytes(content[4:8], order)
+    count = int.from_bytes(content[first : first + 2], order)
+    for at in range(first + 2, min(first + 2 + 12 * count, len(content)), 12):
+        if int.from_bytes(content[at : at + 2], order) == 0x0112:
+            return int.from_bytes(content[at + 8 : at + 10], order)
+    return 0
+
+
 # 16.16 and 2.30 fixed point, as an MP4 header writes the matrix of a picture that stays as it is.
 _UPRIGHT = bytes.fromhex("00010000 00000000 00000000 00000000 00010000 00000000 00000000 00000000 40000000")
 
@@ -73,6 +90,7 @@ _DISPLAY_ORIENTATION = 47
 _PROJECTION, _TRACKS = b"\x76\x70", 0x1654AE6B
 
 _HEAD_BYTES = 16384
+_EXIF = b"Exif\0\0"
 
 
 def may_be_turned(source: VideoSource, stream: Any, first_packet: Any) -> bool:
@@ -80,7 +98,7 @@ def may_be_turned(source: VideoSource, stream: Any, first_packet: Any) -> bool:
     codec = stream.codec_context
     if codec.name in _SEI and _DISPLAY_ORIENTATION in _sei_types(codec, bytes(first_packet)):
         return True
-    if codec.name == "mjpeg" and b"Exif\0\0" in bytes(first_packet)[:_HEAD_BYTES]:
+    if codec.name == "mjpeg" and _EXIF in bytes(first_packet)[:_HEAD_BYTES]:
         return True
     format_name = stream.container.format.name
     if "mp4" in format_name:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate
@@ -73,6 +74,42 @@ _ONE_FRAME_A_PACKET = frozenset({"h264", "hevc", *AV1, "vp8", *VP9, "mpeg4", "mj
 _VP8_SHOWN = 16  # in the first byte; reference: RFC 6386, 9.1
 # Frames of these are shown in the order they are decoded in, whatever the container says.
 _IN_ORDER = frozenset({"mjpeg", "prores", "vp8"})
+
+
+@dataclass(slots=True)
+class PacketHead:
+    """What stays in memory of a packet of a large file; its content is read again where it is needed.
+
+    Attributes:
+        data: first bytes of the packet.
+        others: as of a packet of PyAV.
+    """
+
+    pts: int | None
+    dts: int | None
+    size: int
+    duration: int | None
+    pos: int | None
+    is_keyframe: bool
+    is_discard: bool
+    is_corrupt: bool
+    data: bytes
+
+    @classmethod
+    def of(cls, packet: Any, num_bytes: int) -> PacketHead:
+        """The head of a packet of PyAV, with its first `num_bytes`."""
+        times, flags = (packet.pts, packet.dts), (packet.is_keyframe, packet.is_discard, packet.is_corrupt)
+        data = bytes(memoryview(packet)[:num_bytes])
+        return cls(*times, packet.size, packet.duration, packet.pos, *flags, data)
+
+    def __bytes__(self) -> bytes:
+        return self.data
+
+
+def first_bytes(packet: Any, num_bytes: int) -> bytes:
+    """The first bytes of a packet of PyAV, or of a head as far as it has them."""
+    data = packet.data if isinstance(packet, PacketHead) else memoryview(packet)
+    return bytes(data[:num_bytes])
 
 
 class Timing(NamedTuple):
@@ -320,9 +357,9 @@ def index_packets(
 def _in_order(packets: Sequence[Any], codec: str) -> list[int] | None:
     """The numbers of the packets that show a frame; None where some packet may hold none."""
     if codec == "vp8":
-        shown = (memoryview(packet)[0] & _VP8_SHOWN for packet in packets)
+        shown = (first_bytes(packet, 1)[0] & _VP8_SHOWN for packet in packets)
         return [packet_no for packet_no, is_shown in enumerate(shown) if is_shown]
-    is_whole = codec != "mjpeg" or all(bytes(memoryview(packet)[:2]) == JPEG_START for packet in packets)
+    is_whole = codec != "mjpeg" or all(first_bytes(packet, 2) == JPEG_START for packet in packets)
     return list(range(len(packets))) if is_whole else None
 
 

@@ -7,9 +7,9 @@ there on. libav keeps the last that it has met, also when it is flushed.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from paddlevideo_fast.decode.codecs import AV1, MPEG2, START_CODE, SYNTAX, num_length_bytes, units_of
+from paddlevideo_fast.decode.codecs import AV1, MPEG2, START_CODE, SYNTAX, Syntax, num_length_bytes, units_of
 
 _HEAD_BYTES = 128  # within these, the picture begins in nearly all packets; parameter sets come before it
 NEW_HEADER = "new_extradata"  # libav's name of a header that MP4 or FLV have for the packets from here on
@@ -22,7 +22,7 @@ _H264_SEI, _X264 = 6, re.compile(rb"x264 - core (\d+)")
 _FIRST_RIGHT_X264 = 151
 
 
-class ParameterSetChanges:
+class ParameterSetChanges(NamedTuple):
     """Where packets bring parameter sets that the header of the file lacks.
 
         packets                 0 …  12 …  24 …  36 …  48 …     24 and 36 bring B, the others nothing
@@ -31,27 +31,55 @@ class ParameterSetChanges:
         random_access_points    0    12    24    36
         reset_points                       24
 
-    Args:
-        packets: of the stream, in decoding order.
-        codec_context: of the stream, with its header.
-
     Attributes:
         random_access_points: the key packets at which a new decoder has all parameter sets that sequential
             decoding has there: from the header, or from the packet.
         reset_points: the random access points whose packet brings other parameter sets than before.
         is_constant: a decoder that has met the first packet, and is flushed, equals a new one anywhere.
+        are_any: whether packets bring what the header of the file does not say.
     """
 
-    def __init__(self, packets: Sequence[Any], codec_context: Any) -> None:
+    random_access_points: list[int]
+    reset_points: set[int]
+    is_constant: bool
+    are_any: bool
+
+
+class ParameterSetSearch:
+    """Finds the changes of parameter sets in packets that come by and by.
+
+    Args:
+        codec_context: of the stream, with its header.
+    """
+
+    def __init__(self, codec_context: Any) -> None:
+        self._name, self._num_packets = codec_context.name, 0
+        self._keys: set[int] = set()
+        self._restarts: set[int] = set()
+        self._brought: dict[int, frozenset[bytes]] = {}
+        self._syntax, self._length = SYNTAX.get(self._name), num_length_bytes(codec_context)
+        self._is_known, self._walk = _test_of_header(codec_context), units_of(codec_context)
+        self._has_sei = self._name == "h264" and "444" in str(codec_context.pix_fmt)
+
+    def add(self, packets: Sequence[Any]) -> None:
+        """Looks at packets that follow those before."""
         keys = {number for number, packet in enumerate(packets) if packet.is_keyframe}
         restarts = {number for number in keys if packets[number].has_sidedata(NEW_HEADER)}
-        if restarts:
+        if restarts or self._restarts:
             restarts = {number for number, packet in enumerate(packets) if packet.has_sidedata(NEW_HEADER)}
-        brought = _search(packets, codec_context)
+        if self._syntax:
+            self._look_into(packets, self._syntax)
+        self._keys.update(self._num_packets + number for number in keys)
+        self._restarts.update(self._num_packets + number for number in restarts)
+        self._num_packets += len(packets)
+
+    def changes(self) -> ParameterSetChanges:
+        """What was found."""
+        keys, restarts, brought = set(self._keys), self._restarts, self._brought
         kinds = {tuple(sorted(unit[0] for unit in found)) for found in brought.values()}
-        is_whole = codec_context.name in _ALL_AT_ONCE
+        is_whole = self._name in _ALL_AT_ONCE
         brings_all = is_whole or len(kinds) == 1  # the same sets of each kind each time
-        self.random_access_points: list[int] = []
+        points: list[int] = []
         changed, held, met = set(restarts), frozenset[bytes](), set[bytes]()
         has_restarted = False
         for number in sorted(keys | restarts | brought.keys()):
@@ -61,54 +89,39 @@ class ParameterSetChanges:
             elif has_restarted:
                 keys.discard(number)  # a header comes with one packet, and with no other
             if number in keys and (met <= found or (found and brings_all)):
-                self.random_access_points.append(number)
+                points.append(number)
             if found and (found != held if is_whole else not found <= held):
                 changed.add(number)
                 held = found
             met |= found
-        self.is_constant = changed <= {0}
-        self.reset_points = changed.intersection(self.random_access_points) - {0}
-        self._are_any = bool(brought or restarts)
+        reset_points = changed.intersection(points) - {0}
+        return ParameterSetChanges(points, reset_points, changed <= {0}, bool(brought or restarts))
 
-    def __bool__(self) -> bool:
-        """Whether packets bring what the header of the file does not say."""
-        return self._are_any
-
-
-def _search(packets: Sequence[Any], codec_context: Any) -> dict[int, frozenset[bytes]]:
-    """The parameter sets that packets bring, from the first packet on that brings something new."""
-    syntax = SYNTAX.get(codec_context.name)
-    if syntax is None:
-        return {}
-    length, pictures = num_length_bytes(codec_context), syntax.pictures
-    # nearly all packets begin with their picture: this is quick; a start code has 3 bytes, or 4. No view
-    # is kept: hundreds of them at a time would set off the garbage collector
-    if length or codec_context.name in AV1:
-        numbers = [
-            number
-            for number, packet in enumerate(packets)
-            if packet.size <= length or memoryview(packet)[length] not in pictures
-        ]
-    else:
-        views = enumerate(memoryview(packet) for packet in packets)
-        numbers = [
-            number for number, view in views if len(view) < 5 or view[3 if view[2] else 4] not in pictures
-        ]
-    if not numbers:
-        return {}
-    is_known, walk = _test_of_header(codec_context), units_of(codec_context)
-    padding = b"" if length or codec_context.name in AV1 else b"\0"  # in front of a start code
-    has_sei = codec_context.name == "h264" and "444" in str(codec_context.pix_fmt)
-    brought: dict[int, frozenset[bytes]] = {}
-    for number in numbers:
-        found = {
-            unit
-            for unit in _in_front(packets[number], walk, pictures, padding)
-            if unit[0] in syntax.kept or (has_sei and _is_of_old_x264(unit))
-        }
-        if found and (brought or not all(map(is_known, found))):
-            brought[number] = frozenset(found)
-    return brought
+    def _look_into(self, packets: Sequence[Any], syntax: Syntax) -> None:
+        """Keeps the parameter sets of packets, from the first packet on that brings something new."""
+        length, pictures, has_lengths = self._length, syntax.pictures, self._length or self._name in AV1
+        # nearly all packets begin with their picture: this is quick; a start code has 3 bytes, or 4. No view
+        # is kept: hundreds of them at a time would set off the garbage collector
+        if has_lengths:
+            numbers = [
+                number
+                for number, packet in enumerate(packets)
+                if packet.size <= length or memoryview(packet)[length] not in pictures
+            ]
+        else:
+            views = enumerate(memoryview(packet) for packet in packets)
+            numbers = [
+                number for number, view in views if len(view) < 5 or view[3 if view[2] else 4] not in pictures
+            ]
+        padding = b"" if has_lengths else b"\0"  # in front of a start code
+        for number in numbers:
+            found = {
+                unit
+                for unit in _in_front(packets[number], self._walk, pictures, padding)
+                if unit[0] in syntax.kept or (self._has_sei and _is_of_old_x264(unit))
+            }
+            if found and (self._brought or not all(map(self._is_known, found))):
+                self._brought[self._num_packets + number] = frozenset(found)
 
 
 def _in_front(

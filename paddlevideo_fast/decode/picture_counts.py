@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from paddlevideo_fast.decode.codecs import MPEG2, START_CODE, Bits, num_length_bytes, units
+from paddlevideo_fast.decode.packets import first_bytes
 
 _HEAD_BYTES = 256  # of a packet; its first picture nearly always begins within these
 _NEAR = 32  # packets on both sides; fewer are decoded before one that is shown earlier
@@ -85,7 +86,7 @@ def numbers_of(packets: Sequence[Any], codec_context: Any, packet_nos: Sequence[
         return None
     found = []
     for number in packet_nos:
-        head = bytes(memoryview(packets[number])[:_HEAD_BYTES])
+        head = first_bytes(packets[number], _HEAD_BYTES)
         each = read(head) or read(bytes(packets[number]))  # an encoder's name may stand in front
         if each is None:
             return None

@@ -15,17 +15,11 @@ from typing import Any
 import av
 import numpy as np
 
-from paddlevideo_fast.decode.bitstream import damage_test, misplaced, refused_by_another
+from paddlevideo_fast.decode.bitstream import damage_test, refused_by_another
 from paddlevideo_fast.decode.codecs import AV1, units_of
 from paddlevideo_fast.decode.colour import RgbConverter
-from paddlevideo_fast.decode.container import (
-    LIBAV_ERRORS,
-    Demuxed,
-    FileForLibav,
-    explain,
-    open_container,
-    open_packets,
-)
+from paddlevideo_fast.decode.container import LIBAV_ERRORS, FileForLibav, explain, open_container
+from paddlevideo_fast.decode.demux import Demuxed, open_packets
 from paddlevideo_fast.decode.gaps import begins_with_key, wrong_checksum
 from paddlevideo_fast.decode.index_cache import (
     IndexCache,
@@ -33,10 +27,9 @@ from paddlevideo_fast.decode.index_cache import (
     State,
     StoredIndex,
     decoder_pool,
-    index_by_batches,
     index_by_ranges,
 )
-from paddlevideo_fast.decode.keyframes import keyframe_test, recovers_late
+from paddlevideo_fast.decode.keyframes import recovers_late
 from paddlevideo_fast.decode.orientation import may_be_turned, orientation_of
 from paddlevideo_fast.decode.packets import (
     Clock,
@@ -48,7 +41,6 @@ from paddlevideo_fast.decode.packets import (
     rate_of,
     timing_of,
 )
-from paddlevideo_fast.decode.parameter_sets import ParameterSetChanges
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
@@ -108,22 +100,23 @@ class PictureDecoder:
         self._missing_reference: set[int] = set()  # pictures that refer to lost ones, or are no pictures
         state = source.state() if cache else None
         stored = cache.load(source, state) if cache and state else None
-        if stored is None and not (source.url and allow_cut):
-            stored = index_by_ranges(source) if source.url else index_by_batches(source)
+        if stored is None and source.url and not allow_cut:
+            stored = index_by_ranges(source)
             if stored and cache and state:
                 cache.keep(source, stored, state)
-        self._packets: list[Any] | SeekingPackets
+        self._packets: list[Any] | SeekingPackets = []
         if stored is not None:
-            self._packets = SeekingPackets(source, stored)
+            self._packets = SeekingPackets.of(source, stored)
             self._describe(self._packets.container, self._packets.stream)
             self.timing = stored.timing()
             self._use_index(stored.frame_index(), stored.may_turn)
             return
         source.hold()
         found = open_packets(source, allow_cut)
-        self._packets, self.notes = found.packets, found.notes
+        self.notes = found.notes
         self._describe(found.container, found.stream)
         try:
+            self._packets = SeekingPackets.of_large(source, found) if found.as_read else found.packets
             self._index_packets(found, allow_cut, cache if state else None, state)
         except BaseException:
             self.close()
@@ -152,22 +145,22 @@ class PictureDecoder:
         self, found: Demuxed, allow_cut: bool, cache: IndexCache | None, state: State | None
     ) -> None:
         """Works out which packet holds which frame, and what of the file is damaged."""
-        stream, packets, codec = found.stream, found.packets, self._codec
-        changes = ParameterSetChanges(packets, codec)
+        stream, packets, codec, changes = found.stream, found.packets, self._codec, found.changes
         # of an unknown codec, nobody knows what a flush leaves, and what a picture left out would have left
-        is_known = keyframe_test(codec, bytes(packets[0])) is not None
+        is_known = found.is_known
         self._is_constant = changes.is_constant and is_known
         if not self._is_constant:
             self._source.keep()  # decoders will be replaced, see `_reset`
         access_points = changes.random_access_points if is_known else []
         index = None
-        if not found.joins and not recovers_late(packets[0], codec):
+        if not found.joins and not recovers_late(self._packets[0], codec):
             index = index_packets(packets, stream, access_points, found.hidden, found.vops)
         self._clock = Clock.of(stream, packets, found.hidden)
         pts = [packet.pts for packet in packets]
         for packet_no, packet in enumerate(packets):
             packet.pts = packet_no
-        may_turn = may_be_turned(self._source, stream, packets[access_points[0] if access_points else 0])
+        first = self._packets[access_points[0] if access_points else 0]
+        may_turn = may_be_turned(self._source, stream, first)
         self._use_index(index or self._learn_index(stream, access_points, found.hidden, pts), may_turn)
         self._may_skip &= is_known
         if index and not has_pts(stream):  # MPEG-4 and what is shown in the order of decoding
@@ -178,15 +171,16 @@ class PictureDecoder:
         elif is_known:
             self._reset_points = set(filter(self._index.is_closed, changes.reset_points))
         if self._may_skip and (self._is_constant or codec.name not in AV1):
-            self._is_nonref_packet = nonref_test(codec, found.vops, bytes(packets[0]))
-        for packet_no in [*found.incomplete, *misplaced(packets, codec)]:
+            self._is_nonref_packet = nonref_test(codec, found.vops, bytes(self._packets[0]))
+        for packet_no in [*found.incomplete, *found.misplaced]:
             self._missing_reference.update(self._index.undecodable(packet_no))
         if index is None and self.damage and allow_cut:
             cause = f"damaged, and nothing tells the numbers of its frames: {self.damage}"
             raise VideoDecodeError(self._source.name, cause)
         if found.cut:
             self._end_at_cut(found.cut, found.num_lost, pts)
-        if cache and state and index and not (changes or found.vops or self._missing_reference):
+        is_plain = not (changes.are_any or found.vops or self._missing_reference or None in pts)
+        if cache and state and index and is_plain:
             stored = StoredIndex.of(index, self.timing, packets, pts, may_turn)
             cache.save(self._source, stored, stream.container.format.name, state)
 
@@ -282,7 +276,8 @@ class PictureDecoder:
         keys = (picture for picture in self._pictures() if picture.key_frame) if self.may_turn else ()
         for picture in keys:
             self._rotation = picture.rotation
-            return orientation_of(picture, self._source.name)
+            packet = self._packets[0 if self._is_counted else picture.pts]
+            return orientation_of(picture, self._source.name, packet)
         return 0
 
     def pictures(self, wanted: set[int] | None = None) -> Iterator[Any]:
@@ -477,7 +472,8 @@ class PictureDecoder:
         It is replaced after damage and where parameter sets change in the stream: a flush leaves some state.
         """
         if self._is_tainted:
-            if not self.is_from_cache:  # there packets are still read from it
+            packets = self._packets
+            if not isinstance(packets, SeekingPackets) or self._container is not packets.container:
                 self._container.close()
             self._container, stream = open_container(self._source, allow_cut=True)
             self._source.release()

@@ -6,14 +6,18 @@ import hashlib
 import io
 import os
 import stat
-from typing import Any, BinaryIO, TypeAlias
+import tempfile
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import IO, Any, BinaryIO, TypeAlias
 
 from paddlevideo_fast.errors import ObjectError, PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.io import stores
 from paddlevideo_fast.io.block_cache import RemoteFile
 from paddlevideo_fast.io.urls import is_url, shown_url
 
-_MAX_HELD_BYTES = 2**29
+_LARGE_BYTES = 2**26
+_PIECE_BYTES = 2**23
 HEAD_BYTES = 4096
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
@@ -44,6 +48,7 @@ class VideoSource:
         self._headers: BinaryIO | None = None
         self._head = b""
         self._held: bytes | None = None
+        self._copy: IO[bytes] | None = None
         self._object: Any = source
         if isinstance(source, (str, os.PathLike)) and is_url(os.fspath(source)):
             self.url = str(os.fspath(source))
@@ -62,6 +67,8 @@ class VideoSource:
             return os.path.join(os.getcwd(), self.path) if ":" in self.path else self.path
         if self._held is not None:
             return io.BytesIO(self._held)
+        if self._copy is not None:
+            return SourceFile(self, self.check())
         if self.url is not None:
             return self._remote()
         if isinstance(self._object, (bytes, bytearray, memoryview)):
@@ -72,6 +79,11 @@ class VideoSource:
             raise VideoDecodeError(self.name, f"the file object cannot be read: {error}") from error
         return self._object
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it is a file, on disk or in a store, whose packets together are too much for memory."""
+        return self.key is not None and self.check() >= _LARGE_BYTES
+
     def keep(self) -> None:
         """Keeps the content of a file object, whose position a forked process shares, for later openings."""
         is_kept = isinstance(self._object, (bytes, bytearray, memoryview, str, os.PathLike))
@@ -79,22 +91,32 @@ class VideoSource:
             self._object = self.open().read()
 
     def hold(self) -> None:
-        """Reads a file of a store at once, unless it is very large: it is needed whole, by several readers.
+        """Reads a file of a store at once: it is needed whole, by several readers.
+
+        A large one is held in a temporary file as long as this source is in use.
 
         Raises:
             VideoDecodeError: it cannot be read.
         """
         if self.url is None:
             return
-        size = self.check()
-        if size <= _MAX_HELD_BYTES:
-            file = self._remote()
-            try:
+        size, file = self.check(), self._remote()
+        try:
+            if not self.is_large:
                 (view,) = file.views([(0, size)])
-            except ObjectError as error:
-                raise VideoDecodeError(self.name, error.cause) from None
-            joined = view.obj  # bytes of the whole file, where it lies in several blocks
-            self._held = joined if isinstance(joined, bytes) and len(joined) == size else bytes(view)
+                joined = view.obj  # bytes of the whole file, where it lies in several blocks
+                self._held = joined if isinstance(joined, bytes) and len(joined) == size else bytes(view)
+                return
+            held = tempfile.TemporaryFile()  # noqa: SIM115  # it goes with this source
+            for at in range(0, size, _PIECE_BYTES):
+                held.write(*file.views([(at, min(_PIECE_BYTES, size - at))]))
+        except ObjectError as error:
+            raise VideoDecodeError(self.name, error.cause) from None
+        except OSError as error:
+            cause = f"its copy in {tempfile.gettempdir()} (TMPDIR) cannot be written: {error.strerror}"
+            raise VideoDecodeError(self.name, cause) from None
+        held.flush()
+        self._copy = held
 
     @property
     def key(self) -> str | None:
@@ -124,11 +146,9 @@ class VideoSource:
         """
         if self.path is not None:
             return self._check_path(self.path)
-        file = self.open()
-        size = file.seek(0, os.SEEK_END) if self.url is None else self._remote().size
+        size = self._remote().size if self.url is not None else self.open().seek(0, os.SEEK_END)
         if size == 0:
             raise VideoDecodeError(self.name, "is empty (0 bytes)")
-        file.seek(0)
         return int(size)
 
     def read_at(self, offset: int, num_bytes: int) -> bytes:
@@ -137,6 +157,8 @@ class VideoSource:
             return self._head[offset : offset + num_bytes]
         if self._held is not None:
             return self._held[offset : offset + num_bytes]
+        if self._copy is not None:
+            return os.pread(self._copy.fileno(), num_bytes, offset)
         if self.url is not None:
             file = self._remote()
             try:
@@ -196,6 +218,39 @@ class VideoSource:
             except OSError as error:
                 raise VideoDecodeError(path, f"cannot be read: {error.strerror or error}") from None
         return self._headers
+
+
+class SourceFile(io.RawIOBase):
+    """A file object of a video with a position of its own; some ranges may read as zeros.
+
+    Args:
+        source: the video.
+        size: in bytes.
+        hidden: ranges [first, stop), ascending, that are not read.
+    """
+
+    def __init__(self, source: VideoSource, size: int, hidden: Sequence[tuple[int, int]] = ()) -> None:
+        super().__init__()
+        self._source, self._size, self._hidden, self._at = source, size, hidden, 0
+        self.name = source.name
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        bounds = [bound for bounds in self._hidden for bound in bounds]
+        number = bisect_right(bounds, self._at)  # between two ranges it is even
+        count = max(min(self._at + len(buffer), *bounds[number : number + 1], self._size) - self._at, 0)
+        buffer[:count] = bytes(count) if number % 2 else self._source.read_at(self._at, count)
+        self._at += count
+        return count
 
 
 class _RemoteVideo(RemoteFile):

@@ -16,7 +16,7 @@ import av
 import numpy as np
 
 from paddlevideo_fast.decode.colour import RgbConverter
-from paddlevideo_fast.decode.container import LIBAV_ERRORS
+from paddlevideo_fast.decode.container import LIBAV_ERRORS, VIDEOS_ONLY, unread_format
 from paddlevideo_fast.decode.orientation import orientation_of
 from paddlevideo_fast.decode.packets import has_pts, is_bare, rate_of
 from paddlevideo_fast.decode.reader import TOLERANCE_SEC, VideoReader, end_of, frames_between
@@ -255,8 +255,8 @@ class LiveSource:
             before, cause = self.num_frames, ""
             try:
                 with container:
-                    for picture, pts_sec in self._pictures(container):
-                        self._put(picture, pts_sec)
+                    for picture, packet, pts_sec in self._pictures(container):
+                        self._put(picture, packet, pts_sec)
                         if self._stopped:
                             return
             except LIBAV_ERRORS as error:
@@ -289,8 +289,10 @@ class LiveSource:
         self._stdin = _StandardInput() if self.address == PIPE else None
         source: Any = self._stdin or self.address
         timeout = None if self._ends else (30.0, max(2 * self.stall_sec, 10.0))
+        allowed = VIDEOS_ONLY if self._ends and not self.container_format else {}  # a text may name other files
+        options: dict[str, Any] = {"options": self.options, "container_options": allowed}
         try:
-            container = av.open(source, format=self.container_format, options=self.options, timeout=timeout)
+            container = av.open(source, format=self.container_format, timeout=timeout, **options)
         except LIBAV_ERRORS as error:
             raise VideoDecodeError(self.name, self._why_not(_cause(error))) from error
         if not container.streams.video:
@@ -301,8 +303,8 @@ class LiveSource:
     def _why_not(self, cause: str) -> str:
         return self._stdin.why_not(cause) if self._stdin and not self.num_frames else cause
 
-    def _pictures(self, container: Any) -> Iterator[tuple[Any, float | None]]:
-        """Pictures as they are shown, and the stream's time of each; None: it says none."""
+    def _pictures(self, container: Any) -> Iterator[tuple[Any, Any, float | None]]:
+        """Pictures as they are shown, each with its last packet and the stream's time; None: it says none."""
         stream = container.streams.video[0]
         self._pixel_aspect = float(stream.sample_aspect_ratio or 1)
         stream.codec_context.thread_count = 1  # more would hold frames back
@@ -316,14 +318,15 @@ class LiveSource:
             try:
                 for picture in packet.decode():
                     ticks = picture.pts if has_pts(stream) else picture.dts
-                    yield picture, None if ticks is None else float(ticks * picture.time_base)
+                    yield picture, packet, None if ticks is None else float(ticks * picture.time_base)
             except av.error.InvalidDataError:
                 self.num_corrupt += 1
 
-    def _put(self, picture: Any, pts_sec: float | None) -> None:
+    def _put(self, picture: Any, packet: Any, pts_sec: float | None) -> None:
         now = time.monotonic()
         if self._rotation is None or picture.rotation not in (0, self._rotation):
-            self._rotation, self._orientation = picture.rotation, orientation_of(picture, self.name)
+            self._rotation = picture.rotation
+            self._orientation = orientation_of(picture, self.name, packet)
         aspect = 1 / self._pixel_aspect if self._orientation % 2 else self._pixel_aspect
         with self._changed:
             time_sec = self._time_of(pts_sec, now)
@@ -392,7 +395,8 @@ class _StandardInput:
 
 
 def _cause(error: BaseException) -> str:
-    return getattr(error, "strerror", None) or str(error)
+    name = unread_format(error)
+    return f"the format {name} is not read" if name else getattr(error, "strerror", None) or str(error)
 
 
 @dataclass(frozen=True)

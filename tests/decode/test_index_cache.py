@@ -1,14 +1,15 @@
 """Indexes of videos that are kept on disk: the frames are the same, and a wrong index is made anew."""
 
+import gc
 import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+import av
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode import IndexCache, Span, index_cache, open_video
-from paddlevideo_fast.decode.index_cache import _batches
+from paddlevideo_fast.decode import IndexCache, Span, demux, index_cache, open_video, source
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.exact_corpus import in_sequence, write_corpus_clip
 from tests.support.numbered_clips import read_number, write_clip
@@ -144,36 +145,35 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path, video, caplog):
     assert sum("indexes cannot be written" in text for text in caplog.messages) == 1
 
 
+@pytest.fixture
+def all_are_large(monkeypatch):
+    """Every file counts as large, and is read a packet at a time."""
+    monkeypatch.setattr(source, "_LARGE_BYTES", 1)
+    monkeypatch.setattr(demux, "BATCH_BYTES", 1)
+
+
+LARGE = (
+    *("h264_b_frames.mp4", "h264_open_gop.mkv", "h264_open_gop.ts", "h264_open_gop.flv", "hevc_open_gop.ts"),
+    *("edit_list_start.mp4", "vp9.webm", "h264_turned_90.mov", "h264_b_frames.avi"),
+    *("mpeg4_packed_b_frames.avi", "mjpeg.avi", "mpeg2.mpg", "wmv2.wmv"),
+)
+
+
 @pytest.mark.parametrize("on_corrupt", ["raise", "nearest"])
-def test_a_large_file_is_never_whole_in_memory(on_corrupt, tmp_path, monkeypatch):
-    """Here every file counts as large: it is read by groups of pictures, and its frames are the same."""
-    most = []
-
-    def batches(packets):
-        for batch in _batches(packets):
-            most.append(len(batch))
-            yield batch
-
-    monkeypatch.setattr(index_cache, "_LARGE_BYTES", 1)
-    monkeypatch.setattr(index_cache, "_BATCH_BYTES", 1)
-    monkeypatch.setattr(index_cache, "_batches", batches)
-    names = ("h264_b_frames.mp4", "h264_open_gop.mkv", "h264_open_gop.ts", "h264_open_gop.flv")
-    for name in (*names, "hevc_open_gop.ts", "edit_list_start.mp4", "vp9.webm", "h264_turned_90.mov"):
-        path = write_corpus_clip(tmp_path, name).path
-        expected = in_sequence(path)
-        most.clear()
-        with open_video(path, on_corrupt=on_corrupt) as reader:
-            assert reader._decoder.is_from_cache, name
-            assert max(most) < 40, name
-            assert np.array_equal(reader.read(range(60)[: len(expected)]), np.stack(expected)), name
-            for index in (50, 3, 31, 30, 7):
-                if index < len(expected):
-                    assert np.array_equal(reader.read([index])[0], expected[index]), (name, index)
-            reader.verify()
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_file_is_never_whole_in_memory(name, on_corrupt, tmp_path, all_are_large):
+    path = write_corpus_clip(tmp_path, name).path
+    expected = in_sequence(path)
+    with open_video(path, on_corrupt=on_corrupt) as reader:
+        assert np.array_equal(reader.read(range(60)[: len(expected)]), np.stack(expected))
+        for index in (50, 3, 31, 30, 7):
+            if index < len(expected):
+                assert np.array_equal(reader.read([index])[0], expected[index]), index
+        reader.verify()
+        assert sum(isinstance(each, av.Packet) for each in gc.get_objects()) < 10
 
 
-def test_a_large_file_that_is_damaged_is_read_whole_and_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(index_cache, "_LARGE_BYTES", 1)
+def test_a_large_file_that_is_damaged_is_refused(tmp_path, all_are_large):
     for name, spoil in (
         ("h264.mp4", lambda data: data[:-2000]),
         ("h264_b_frames.mp4", lambda data: data[:600] + data[1200:]),

@@ -15,10 +15,7 @@ from tests.support.many_clips import MANY, write_one_of_many
 from tests.support.numbered_clips import read_number
 
 # Intact files that are refused, and why.
-REFUSED: dict[str, str] = {
-    # libav guesses times of small pictures in a program stream
-    r"mpeg2_interlaced\.vob": "its frames are not in the order of time",
-}
+REFUSED: dict[str, str] = {}
 
 
 def wrong_frames(path: Path, numbers: list[int]) -> list[int]:

@@ -163,12 +163,18 @@ def exif(orientation):
     return b"\xff\xe1" + (len(content) + 2).to_bytes(2, "big") + content
 
 
-def test_motion_jpeg_is_turned_as_exif_says(tmp_path):
+# (a, b, c, d) of the display matrix by the number of Exif, from 1 on
+EXIF = [(1, 0, 0, 1), (-1, 0, 0, 1), (-1, 0, 0, -1), (1, 0, 0, -1)]
+EXIF += [(0, 1, 1, 0), (0, 1, -1, 0), (0, -1, -1, 0), (0, -1, 1, 0)]
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_motion_jpeg_is_shown_as_exif_says(number, tmp_path):
     def arrange(packets):
-        return [with_data(packet, bytes(packet)[:2] + exif(6) + bytes(packet)[2:]) for packet in packets]
+        return [with_data(packet, bytes(packet)[:2] + exif(number) + bytes(packet)[2:]) for packet in packets]
 
     write_clip(tmp_path / "a.avi", 24, SIZE, "mjpeg", pix_fmt="yuvj420p", arrange=arrange)
-    require_all_paths(str(tmp_path / "a.avi"), (0, 1, -1, 0), tmp_path)
+    require_all_paths(str(tmp_path / "a.avi"), EXIF[number - 1], tmp_path)
 
 
 def test_images_are_shown_as_exif_says(tmp_path):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import check_video, open_video
-from paddlevideo_fast.decode.parameter_sets import ParameterSetChanges
+from paddlevideo_fast.decode.parameter_sets import ParameterSetChanges, ParameterSetSearch
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.exact_corpus import CORPUS, in_sequence, write_corpus_clip
 from tests.support.joined_clips import COLOURED, JOINED, PART_FRAMES, RESIZED, write_joined_clip
@@ -94,9 +94,9 @@ def test_frames_of_another_size_are_an_error(name, tmp_path):
 def changes_of(path: Path) -> ParameterSetChanges:
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
-        return ParameterSetChanges(
-            [packet for packet in container.demux(stream) if packet.size], stream.codec_context
-        )
+        search = ParameterSetSearch(stream.codec_context)
+        search.add([packet for packet in container.demux(stream) if packet.size])
+        return search.changes()
 
 
 @pytest.mark.parametrize(

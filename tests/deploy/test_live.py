@@ -311,8 +311,9 @@ def test_any_error_of_the_source_reaches_who_waits(pipe, monkeypatch):
         (b"", "the input is empty"),
         ("mp4", "an MP4 or MOV is read from its end, and a pipe cannot go back"),
         (b"noise " * 4000, "is no video that libav knows"),
+        (b"ffconcat version 1.0\nfile /etc/hosts\n", "the format concat is not read"),
     ],
-    ids=["empty", "mp4", "noise"],
+    ids=["empty", "mp4", "noise", "names of files"],
 )
 def test_what_the_standard_input_lacks(data, told, make_clip, tmp_path, monkeypatch):
     if data == "mp4":
