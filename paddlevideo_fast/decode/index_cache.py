@@ -51,15 +51,17 @@ from paddlevideo_fast.decode.packets import (
     timing_of,
 )
 from paddlevideo_fast.decode.parameter_sets import NEW_HEADER, ParameterSetSearch
-from paddlevideo_fast.decode.source import SourceFile, VideoSource
+from paddlevideo_fast.decode.source import SourceFile, SplicedFile, VideoSource
 from paddlevideo_fast.errors import ObjectError, VideoDecodeError, cause_of
 from paddlevideo_fast.io import stores
 from paddlevideo_fast.io.files import atomic_write
 from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.log import get_logger, warn_once
 
-_VERSION = 3
+_VERSION = 4
 _CONTAINERS = ("mov", "matroska")
+_SPLICED = ("mpegts", "flv", "matroska,webm")
+_CUES = b"\x1c\x53\xbb\x6b"  # the name of Matroska's index, also where the beginning says its place
 _MIN_PACKETS = 1000  # a shorter video is read from end to end in milliseconds
 _MAX_POOLED = 4
 
@@ -84,6 +86,7 @@ class StoredIndex(NamedTuple):
         ticks: int64 [num_frames], when frames are shown; empty where they have the average distance.
         numbers: int64 [5]: the length of a tick and the frame rate as fractions, and whether the frames may
             be turned or mirrored.
+        places: int64, see `places_of`.
     """
 
     order: np.ndarray
@@ -93,10 +96,17 @@ class StoredIndex(NamedTuple):
     sizes: np.ndarray
     ticks: np.ndarray
     numbers: np.ndarray
+    places: np.ndarray
 
     @classmethod
     def of(
-        cls, index: FrameIndex, timing: Timing, packets: Sequence[Any], pts: Any, may_turn: bool
+        cls,
+        index: FrameIndex,
+        timing: Timing,
+        packets: Sequence[Any],
+        pts: Any,
+        may_turn: bool,
+        places: Sequence[int] = (),
     ) -> StoredIndex:
         """The index of a video whose packets are all in memory."""
         is_regular = isinstance(timing.ticks, range)
@@ -109,6 +119,7 @@ class StoredIndex(NamedTuple):
             np.array([packet.size for packet in packets], np.int32),
             np.array([] if is_regular else timing.ticks, np.int64),
             np.array([*numbers, may_turn], np.int64),
+            np.array(places, np.int64),
         )
 
     @property
@@ -132,14 +143,17 @@ class StoredIndex(NamedTuple):
 class SeekingPackets:
     """The packets of a container, read where they are asked for. Each has its number as timestamp.
 
-    Where seeks do not arrive, or packets of MPEG-4 are split, the file is read from its beginning. A forked
-    process opens a container of its own: it shares the position in the file with its parent.
+    libav seeks in MP4, MOV and Matroska with an index. Of MPEG-TS, FLV and other Matroska it gets the
+    beginning of the file and what follows from a key packet on. Where neither arrives, and where packets of
+    MPEG-4 are split, the file is read from its beginning. A forked process opens a container of its own: it
+    shares the position in the file with its parent.
 
     Args:
         source: where the video is read from.
         access_points: numbers of the key packets that seeks may aim at.
         pts: times of the packets, as libav gives them.
         sizes: of the packets, in bytes.
+        places: from which byte on each access point is read; empty where libav seeks.
         keys: numbers of the keyframes; None: as the container says.
 
     Attributes:
@@ -153,25 +167,29 @@ class SeekingPackets:
         access_points: Sequence[int],
         pts: Sequence[int | None],
         sizes: Sequence[int],
+        places: Sequence[int] = (),
         keys: Collection[int] | None = None,
     ) -> None:
-        self._source, self._access_points = source, [0, *access_points]
-        self._pts, self._sizes, self._keys = pts, sizes, keys
+        self._source, self._access_points = source, access_points
+        self._pts, self._sizes, self._places, self._keys = pts, sizes, places, keys
         self._may_seek = True
         self._open()
 
     @classmethod
     def of(cls, source: VideoSource, stored: StoredIndex) -> SeekingPackets:
         """The packets of a video with an index, which was tried before."""
-        return cls(source, stored.access_points.tolist(), stored.pts.tolist(), stored.sizes.tolist())
+        arrays = (stored.access_points, stored.pts, stored.sizes, stored.places)
+        return cls(source, *(array.tolist() for array in arrays))
 
     @classmethod
     def of_large(cls, source: VideoSource, found: Demuxed) -> SeekingPackets:
         """The packets of a large file; whether seeks arrive is tried."""
         keys = {number for number, packet in enumerate(found.packets) if packet.is_keyframe}
+        points = sorted({0, *found.changes.random_access_points})
         pts, sizes = zip(*found.as_read)
-        packets = cls(source, sorted(keys), pts, sizes, keys)
         is_plain = not (found.vops or found.changes.are_any or None in pts)
+        places = places_of(source, found.stream, found.packets, points) if is_plain else ()
+        packets = cls(source, points, pts, sizes, places, keys)
         packets._may_seek = is_plain and packets.lands_right()
         packets._seeks &= packets._may_seek
         return packets
@@ -181,7 +199,8 @@ class SeekingPackets:
         self.container, self.stream = open_container(self._source, allow_cut=True)
         self._source.release()
         self._again: Any = None  # where seeks do not arrive: a container that is read from its beginning
-        self._seeks = self._may_seek and self.container.format.name.startswith(_CONTAINERS)
+        is_seekable = bool(self._places) or self.container.format.name.startswith(_CONTAINERS)
+        self._seeks = self._may_seek and is_seekable
         self._next = -1  # number of the first of `_packets`
         self._packets: Iterator[Any] = iter(())
         self._last: tuple[int, Any] = (-1, None)
@@ -193,6 +212,20 @@ class SeekingPackets:
         if self._last[0] == packet_no:
             return self._last[1]
         try:
+            packet = self._advance(packet_no)
+        except VideoDecodeError:
+            if not self._places:
+                raise
+            self._places, self._may_seek, self._seeks, self._next = (), False, False, -1
+            packet = self._advance(packet_no)
+        packet.pts = packet_no
+        if self._keys is not None:
+            packet.is_keyframe = packet_no in self._keys
+        self._last = packet_no, packet
+        return packet
+
+    def _advance(self, packet_no: int) -> Any:
+        try:
             is_ahead = 0 <= self._next <= packet_no
             if not is_ahead or (self._seeks and self._group(packet_no) > self._group(self._next)):
                 self._seek(packet_no)
@@ -201,10 +234,6 @@ class SeekingPackets:
                 packet = self._read()
         except LIBAV_ERRORS as error:
             raise VideoDecodeError(self._source.name, f"damaged: {explain(error)}") from error
-        packet.pts = packet_no
-        if self._keys is not None:
-            packet.is_keyframe = packet_no in self._keys
-        self._last = packet_no, packet
         return packet
 
     def close(self) -> None:
@@ -223,7 +252,7 @@ class SeekingPackets:
 
     def lands_right(self) -> bool:
         """Whether seeks to all key frames arrive there or before, at packets that the index knows."""
-        if not self._seeks:
+        if not self._seeks or self._places:  # there each packet that is read is compared
             return True
         try:
             for point in self._access_points:
@@ -248,17 +277,22 @@ class SeekingPackets:
 
     def _seek(self, packet_no: int) -> None:
         """Lets reading begin at the key packet before a packet, or at an earlier one, or at the beginning."""
-        if not self._seeks:
+        group = self._group(packet_no)
+        if self._places or not self._seeks:
             if self._again is not None:
                 self._again.close()
-            self._again, stream = open_container(self._source, allow_cut=True)
-            self._source.release()
+            source = self._source
+            if self._places and group:
+                file: Any = SplicedFile(source, self._places[0], self._places[group])
+                source = VideoSource(file)
+            self._again, stream = open_container(source, allow_cut=True)
+            source.release()
             packets, unpack = self._again.demux(stream), unpacker_of(stream.codec_context)
             packets = (packet for packet in packets if packet.size)
             self._packets = (unpack(packet)[0] for packet in packets) if unpack else packets
-            self._next = 0
+            self._next = self._access_points[group] if self._places else 0
             return
-        points = self._access_points[: self._group(packet_no) + 1]
+        points = self._access_points[: group + 1]
         self.container.seek(int(self._pts[points[-1]] or 0), stream=self.stream)
         packets = (packet for packet in self.container.demux(self.stream) if packet.size)
         first = next(packets, None)
@@ -269,6 +303,26 @@ class SeekingPackets:
         """Whether a packet is the one with a number, as far as the index says."""
         is_there = packet is not None and number < len(self)
         return is_there and (packet.pts, packet.size) == (self._pts[number], self._sizes[number])
+
+
+def places_of(
+    source: VideoSource, stream: Any, packets: Sequence[Any], access_points: Sequence[int]
+) -> list[int]:
+    """Where each access point can be read from, behind the beginning of the file; empty where libav seeks.
+
+    Args:
+        source: of the file.
+        stream: whose packets were all demuxed.
+        packets: of the stream.
+        access_points: numbers of packets.
+    """
+    name, found = stream.container.format.name, [packets[point].pos for point in access_points]
+    if None in found or name not in _SPLICED or _CUES in source.head():
+        return []
+    if name in ("mpegts", "flv"):
+        return found
+    clusters = sorted({entry.pos for entry in stream.index_entries})
+    return [clusters[bisect_right(clusters, place) - 1] for place in found]
 
 
 class IndexCache:
@@ -295,7 +349,15 @@ class IndexCache:
                 return StoredIndex(*(content[name] for name in StoredIndex._fields))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile) as error:
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            EOFError,
+            MemoryError,
+            RuntimeError,
+            zipfile.BadZipFile,
+        ) as error:
             warn_once(get_logger(), f"{file}: is damaged and is made anew: {cause_of(error)}")
             return None
 
@@ -308,7 +370,8 @@ class IndexCache:
             format_name: libav's name of the container.
             state: of the file before its packets were read.
         """
-        if len(stored.pts) < _MIN_PACKETS or not (source.is_large or format_name.startswith(_CONTAINERS)):
+        is_long = len(stored.pts) >= _MIN_PACKETS and format_name.startswith(_CONTAINERS)
+        if not (is_long or source.is_large):
             return
         packets = SeekingPackets.of(source, stored)
         try:

@@ -28,6 +28,7 @@ from paddlevideo_fast.decode.index_cache import (
     StoredIndex,
     decoder_pool,
     index_by_ranges,
+    places_of,
 )
 from paddlevideo_fast.decode.keyframes import recovers_late
 from paddlevideo_fast.decode.orientation import may_be_turned, orientation_of
@@ -181,7 +182,8 @@ class PictureDecoder:
             self._end_at_cut(found.cut, found.num_lost, pts)
         is_plain = not (changes.are_any or found.vops or self._missing_reference or None in pts)
         if cache and state and index and is_plain:
-            stored = StoredIndex.of(index, self.timing, packets, pts, may_turn)
+            places = places_of(self._source, stream, packets, index.access_points)
+            stored = StoredIndex.of(index, self.timing, packets, pts, may_turn, places)
             cache.save(self._source, stored, stream.container.format.name, state)
 
     @property

@@ -253,6 +253,24 @@ class SourceFile(io.RawIOBase):
         return count
 
 
+class SplicedFile(SourceFile):
+    """A file object of the first `head_bytes` of a video, and of all that follows from `begin` on."""
+
+    def __init__(self, source: VideoSource, head_bytes: int, begin: int) -> None:
+        super().__init__(source, source.check() - (begin - head_bytes))
+        opened = source.open()
+        self._file = open(opened, "rb", buffering=0) if isinstance(opened, str) else opened  # noqa: SIM115
+        self._head_bytes, self._left_out = head_bytes, begin - head_bytes
+
+    def readinto(self, buffer: Any) -> int:
+        is_behind = self._at >= self._head_bytes
+        self._file.seek(self._at + (self._left_out if is_behind else 0))
+        count = len(buffer) if is_behind else min(len(buffer), self._head_bytes - self._at)
+        count = self._file.readinto(memoryview(buffer)[:count])
+        self._at += count
+        return int(count)
+
+
 class _RemoteVideo(RemoteFile):
     """A file of a store whose errors are those of a video."""
 

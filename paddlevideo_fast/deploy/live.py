@@ -289,7 +289,8 @@ class LiveSource:
         self._stdin = _StandardInput() if self.address == PIPE else None
         source: Any = self._stdin or self.address
         timeout = None if self._ends else (30.0, max(2 * self.stall_sec, 10.0))
-        allowed = VIDEOS_ONLY if self._ends and not self.container_format else {}  # a text may name other files
+        is_free = not self._ends or self.container_format
+        allowed = {} if is_free else VIDEOS_ONLY  # a text may name other files
         options: dict[str, Any] = {"options": self.options, "container_options": allowed}
         try:
             container = av.open(source, format=self.container_format, timeout=timeout, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import av
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode import IndexCache, index_cache, open_frames, open_video
+from paddlevideo_fast.decode import IndexCache, index_cache, open_frames, open_video, source
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io import block_cache
 from tests.support.exact_corpus import call_all_keyframes, write_corpus_clip
@@ -147,3 +148,41 @@ def test_a_file_that_is_needed_whole_comes_once(
     size = path.stat().st_size
     assert size > 6 * 2**16
     assert size <= http_store.num_bytes <= size + 2**16
+
+
+@pytest.mark.parametrize("name", ["clip.avi", "clip.mkv"])
+def test_a_large_file_comes_once_and_not_into_memory(
+    name, make_clip, frame_number, http_store, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(source, "_LARGE_BYTES", 1)
+    (tmp_path / "served").mkdir()
+    path = make_clip(tmp_path / "served" / name, 300, (640, 480))
+    with open_video(http_store.publish(tmp_path / "served") + name) as reader:
+        assert reader._decoder._source._held is None
+        assert [frame_number(frame) for frame in reader.read([3, 50, 200])] == [3, 50, 200]
+    assert http_store.num_bytes <= path.stat().st_size + 2**16
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(VideoDecodeError, match="its copy in .*nowhere .TMPDIR. cannot be written"):
+        open_video(http_store.publish(tmp_path / "served") + name)
+
+
+@pytest.mark.parametrize(("ending", "options"), [("mkv", {"live": "1"}), ("ts", {}), ("flv", {})])
+def test_an_index_serves_files_without_one_of_their_own(ending, options, http_store, tmp_path, monkeypatch):
+    """The second opening reads the beginning of the file and the group of pictures that it needs."""
+    monkeypatch.setattr(source, "_LARGE_BYTES", 1)
+    monkeypatch.setattr(block_cache, "_memory", block_cache.MemoryBlocks(2**12, 4))
+    (tmp_path / "served").mkdir()
+    path = tmp_path / "served" / f"clip.{ending}"
+    write_clip(path, 400, (320, 240), gop=20, bframes=2, container_options=options)
+    url, cache = http_store.publish(tmp_path / "served") + path.name, IndexCache(str(tmp_path / "indexes"))
+    with open_video(url, cache=cache) as reader:
+        assert [read_number(frame) for frame in reader.read([330, 7])] == [330, 7]
+    index_cache.decoder_pool.clear()
+    http_store.reset()
+    with open_video(url, cache=cache) as reader:
+        assert [read_number(frame) for frame in reader.read([330])] == [330]
+    if ending == "mkv":  # libav looks at the first megabytes of others to learn what they hold
+        assert http_store.num_bytes < path.stat().st_size / 2
+    with open_video(url, cache=cache) as reader:  # from the pool
+        assert [read_number(frame) for frame in reader.read([7, 399, 210])] == [7, 399, 210]
+        assert reader._decoder._packets._places  # else it was read from its beginning
