@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 import paddle
 import paddle.nn.functional as F
@@ -12,9 +13,10 @@ from paddlevideo_fast.device import compute_capability
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.layers import cpu
 
+Heads: TypeAlias = Sequence[paddle.Tensor]  # queries, keys and values
 _SWAPPED = (0, 2, 1, 3)  # from [N, L, heads, D] to [N, heads, L, D], and back
 _LOW_DTYPES = (paddle.float16, paddle.bfloat16)
-_MAX_FLASH_CHANNELS = 256  # of a head
+_MAX_FLASH_CHANNELS = 192  # of a head; more have a gradient on some GPUs only
 
 # Each is called with the multiply-adds of a product of two computed tensors, which no layer's weight shows.
 product_watchers: list[Callable[[int], None]] = []
@@ -62,14 +64,15 @@ def attend(
         note_product(math.prod(query.shape[:-1]) * num_keys * (query.shape[-1] + value.shape[-1]))
     is_biased = bias is not None or mask is not None
     is_fused = _is_fused(query, value, num_keys if is_biased else 0)
+    heads = [query, key, value]
     if is_fused == heads_first:
-        query, key, value = (cpu.transpose(x, _SWAPPED) for x in (query, key, value))
+        heads = [cpu.transpose(x, _SWAPPED) for x in heads]
     if is_fused and is_biased:
-        mixed = biased_attend(query, key, value, _total(bias, mask), dropout, scale)
+        mixed = _biased_attend(heads, _total(bias, mask), dropout, scale)
     elif is_fused:
-        mixed = flash_attend(query, key, value, dropout, scale)
+        mixed = flash_attend(heads, dropout, scale)
     else:
-        mixed = _plain_attend(query, key, value, bias, dropout, scale, mask)
+        mixed = _plain_attend(heads, bias, mask, dropout, scale)
     return cpu.transpose(mixed, _SWAPPED) if is_fused == heads_first else mixed
 
 
@@ -96,15 +99,10 @@ def _total(bias: paddle.Tensor | None, mask: paddle.Tensor | None) -> paddle.Ten
 
 
 def _plain_attend(
-    query: paddle.Tensor,
-    key: paddle.Tensor,
-    value: paddle.Tensor,
-    bias: paddle.Tensor | None,
-    dropout: float,
-    scale: float | None,
-    mask: paddle.Tensor | None,
+    heads: Heads, bias: paddle.Tensor | None, mask: paddle.Tensor | None, dropout: float, scale: float | None
 ) -> paddle.Tensor:
     """`attend` of [N, heads, L, D] by matrix products."""
+    query, key, value = heads
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     # one condition: Paddle traces all parts of nested ones into a program, where a tensor has no place
     if cpu.is_on_cpu(query) and not dropout and query.shape[2] * key.shape[2] >= cpu.MIN_SCORES:
@@ -119,14 +117,9 @@ def _plain_attend(
     return paddle.matmul(weights.astype(value.dtype), value)
 
 
-def flash_attend(
-    query: paddle.Tensor,
-    key: paddle.Tensor,
-    value: paddle.Tensor,
-    dropout: float = 0.0,
-    scale: float | None = None,
-) -> paddle.Tensor:
+def flash_attend(heads: Heads, dropout: float = 0.0, scale: float | None = None) -> paddle.Tensor:
     """`attend` of [N, L, heads, D] without a bias, by Paddle's flash attention."""
+    query, key, value = heads
     channels, wanted = query.shape[-1], value.shape[-1]
     if scale is not None:
         query = query * (scale * channels**0.5)
@@ -138,19 +131,13 @@ def flash_attend(
     return mixed if mixed.shape[-1] == wanted else mixed[..., :wanted]
 
 
-def biased_attend(
-    query: paddle.Tensor,
-    key: paddle.Tensor,
-    value: paddle.Tensor,
-    added: paddle.Tensor,
-    dropout: float = 0.0,
-    scale: float | None = None,
-) -> paddle.Tensor:
+def _biased_attend(heads: Heads, added: paddle.Tensor, dropout: float, scale: float | None) -> paddle.Tensor:
     """`attend` of [N, L, heads, D] by Paddle's memory-efficient attention.
 
     What is `added` to the scores is [heads, L, M] or [G, heads, L, M], and has a gradient. The operator
     writes a gradient for each of the N without a check. So it gets a bias for each.
     """
+    query, key, value = heads
     num_all, length, num_heads, _ = query.shape
     num_apart = added.shape[0] if added.ndim == 4 else 1
     shape = [num_all // num_apart, num_apart, num_heads, length, key.shape[1]]
@@ -205,7 +192,7 @@ class SelfAttention(nn.Layer):
         query, key, value = self.heads(x)
         return self.mixed(query, key, value, bias, mask)
 
-    def heads(self, x: paddle.Tensor) -> Sequence[paddle.Tensor]:
+    def heads(self, x: paddle.Tensor) -> Heads:
         """Queries, keys and values of tokens [N, L, channels], each [N, L, heads, D]."""
         length, channels = x.shape[1:]
         qkv = self.qkv(x)
