@@ -189,17 +189,25 @@ def test_an_exported_program_predicts_as_on_a_cpu(train, device, motion_dataset,
 DETERMINISTIC = {"FLAGS_cudnn_deterministic": "1", "NVIDIA_TF32_OVERRIDE": "0"}
 
 
-@pytest.mark.parametrize(
-    "words", [[], ["-o", "DISTRIBUTED.sharding_degree=2"], ["-o", "DISTRIBUTED.sync_bn=true"]], ids=str
-)
-def test_two_processes_do_what_one_does(launch, words, figure):
+RANKS = {
+    "plain": [],
+    "amp": ["--amp"],
+    "sharded optimizer": ["-o", "DISTRIBUTED.sharding_degree=2"],
+    "sync batch norm": ["-o", "DISTRIBUTED.sync_bn=true"],
+}
+
+
+@pytest.mark.parametrize("way", RANKS)
+def test_two_ranks_over_nccl(launch, figure, way):
+    """They train; where batch norm sees the clips of both, they do what one process does."""
     if REHEARSAL:
         pytest.skip("over gloo tests/integration does it")
     if paddle.device.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
-    both = [*words, "--max_iters", "3"]
-    found = launch(*both, "-o", "DATASET.batch_size=2", processes=2, environment=DETERMINISTIC)
-    if words and "sync_bn" in words[1]:
+    words = [*RANKS[way], "--max_iters", "3", "-o", "DATASET.batch_size=2"]
+    found = launch(*words, processes=2, environment=DETERMINISTIC)
+    assert np.isfinite(losses_in(found)).all()
+    if way == "sync batch norm":
         expected = parameters(launch("--max_iters", "3", environment=DETERMINISTIC))
         deviation = max(deviation_of(value, expected[name]) for name, value in parameters(found).items())
         figure("parameters deviate by", deviation)
