@@ -25,7 +25,6 @@ import numpy as np
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.sinks import Record, Sink, scalars_of
-from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.files import atomic_write, atomic_write_text, sweep
 from paddlevideo_fast.log import printable
@@ -139,13 +138,8 @@ class VisualDL(Tracker):
         VisualDL shows one event file of a folder, the newest. So all that is kept goes into one file. Its own
         `LogWriter` writes in a thread, which ends at the first error, and then the run waits for ever.
         """
-        try:
+        with needing("", "VisualDL (-o use_visualdl=false leaves it out)", "visualdl"):
             from visualdl.component import base_component
-        except ImportError as exc:
-            raise PaddleVideoFastError(
-                f"VisualDL cannot be imported ({exc}): type  pip install visualdl  or set "
-                "-o use_visualdl=false"
-            ) from exc
         self._parts = base_component
         with writing(self.folder):
             self._path = self.folder / _keep_events(self.folder, step, epoch)

@@ -47,7 +47,6 @@ def import_dali() -> Any:
 
     Raises:
         MissingExtraError: it is not installed.
-        LoaderError: it is older than what this loader knows.
     """
     try:
         import nvidia.dali as dali
@@ -62,8 +61,6 @@ def import_dali() -> Any:
         extra = {"11": "dali110", "13": "dali130"}.get(major, "dali120")
         package = f"nvidia-dali-cuda{extra[-3:]}"
         raise MissingExtraError(package, extra, "reading videos with DALI") from error
-    if version_of(dali) < GENERATIONS[0].since:
-        raise LoaderError(f"DALI {dali.__version__} is too old: 1.34 is the first that can be used")
     return dali
 
 
