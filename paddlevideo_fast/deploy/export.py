@@ -30,7 +30,6 @@ from paddlevideo_fast.deploy.program import (
     ProgramOptions,
     Runtime,
     checksum_of,
-    checksums_of,
     median_times,
     open_program,
     require_unicode,
@@ -291,7 +290,8 @@ def _export(
             runtime, speedup = _timed(files, in_float, settings.cpu_runtime, given[:1])
             measured = {**asdict(found), "speedup": speedup, "float_layers": in_32_bits}
             settings = replace(settings, int8=measured, cpu_runtime=runtime)
-    settings = replace(settings, checksums=checksums_of([*files.programs, files.params]))
+    checksums = {file.suffix: checksum_of(file) for file in (*files.programs, files.params)}
+    settings = replace(settings, checksums=checksums)
     if options.paddlex is None:
         recipe._replace(settings=settings).save(files.settings)
     else:

@@ -8,7 +8,7 @@ import statistics
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -535,11 +535,6 @@ def require_unicode(path: str | Path) -> None:
     """Raises `ProgramError` where Paddle and onnxruntime cannot take a path."""
     if not is_unicode(os.path.abspath(path)):
         raise ProgramError(f"{path}: Paddle takes no path that is not UTF-8; choose another folder or name")
-
-
-def checksums_of(files: Iterable[Path]) -> dict[str, int]:
-    """CRC-32 of files, by their endings."""
-    return {path.suffix: checksum_of(path) for path in files}
 
 
 def checksum_of(path: Path) -> int:

@@ -51,9 +51,7 @@ def fetched(path: str | Path) -> str:
         return url
     found = stores.stat(url)
     digest = hashlib.blake2b(f"{url}\0{found.version}\0{found.size}".encode(), digest_size=16).hexdigest()
-    target = (
-        cache_folder() / "files" / digest / (url.partition("?")[0].rstrip("/").rpartition("/")[2] or "file")
-    )
+    target = cache_folder() / "files" / digest / (as_path(url).name or "file")
     if not target.is_file():
         _download(url, found, target)
     return str(target)

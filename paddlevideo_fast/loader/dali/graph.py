@@ -64,15 +64,10 @@ def import_dali() -> Any:
     return dali
 
 
-def version_of(dali: Any) -> tuple[int, int]:
-    """(major, minor) of an imported DALI."""
-    major, minor = dali.__version__.split(".")[:2]
-    return int(major), int(minor)
-
-
 def generation_of(dali: Any) -> Generation:
     """What an imported DALI can do."""
-    return [item for item in GENERATIONS if item.since <= version_of(dali)][-1]
+    version = tuple(map(int, dali.__version__.split(".")[:2]))
+    return [item for item in GENERATIONS if item.since <= version][-1]
 
 
 def require_codec(dali: Any, device: str, codec: str, path: str) -> None:
