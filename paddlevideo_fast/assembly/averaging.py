@@ -33,7 +33,7 @@ from paddlevideo_fast.engine.precise_bn import put_statistics
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, WeightError
 from paddlevideo_fast.io.files import as_path, atomic_write_all
 from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.loader import Classes, check_classes, classes_of_weights, write_class_names
+from paddlevideo_fast.loader.class_names import Classes, check_classes, classes_of_weights, write_class_names
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_for_clips, classes_of, load_weights
 from paddlevideo_fast.modeling.layers.batch_norm import BATCH_NORMS

@@ -22,7 +22,7 @@ from paddlevideo_fast.engine.trainer import Callback
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.io.files import working_folder
 from paddlevideo_fast.io.urls import shown_url
-from paddlevideo_fast.loader import classes_of_config
+from paddlevideo_fast.loader.class_names import classes_of_config
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import MacCounter

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from paddlevideo_fast.config import RunSpec
-from paddlevideo_fast.loader import Classes, classes_of_config, classes_of_weights, compared
 from paddlevideo_fast.loader.balance import class_counts
+from paddlevideo_fast.loader.class_names import Classes, classes_of_config, classes_of_weights, compared
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.transforms.crop import RandomFlip
 from paddlevideo_fast.modeling import ClassNames, classes_of

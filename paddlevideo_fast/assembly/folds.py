@@ -23,7 +23,7 @@ from paddlevideo_fast.engine.output import FOLDS, folder_of_run, move_aside, new
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.io.urls import is_url, join
-from paddlevideo_fast.loader import classes_of_config
+from paddlevideo_fast.loader.class_names import classes_of_config
 from paddlevideo_fast.loader.tables import Row, json_line, list_rows
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics.accuracy import interval

@@ -46,7 +46,8 @@ from paddlevideo_fast.errors import (
 )
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import is_url
-from paddlevideo_fast.loader import build_dataset, write_class_names
+from paddlevideo_fast.loader import build_dataset
+from paddlevideo_fast.loader.class_names import write_class_names
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger, log_file
 from paddlevideo_fast.machine import MKL_PATH, available_cores

@@ -13,7 +13,8 @@ from paddlevideo_fast.config.types import MAX_SIZE, Activation, NumViews, Range,
 from paddlevideo_fast.deploy.paddlex_form import from_paddlex_form
 from paddlevideo_fast.deploy.program import Runtime
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.loader import Classes, ClipRequest, VideoRecord, check_classes, classes_of_config
+from paddlevideo_fast.loader import ClipRequest, VideoRecord
+from paddlevideo_fast.loader.class_names import Classes, check_classes, classes_of_config
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.pipeline import VideoFacts
 from paddlevideo_fast.loader.request import Middle

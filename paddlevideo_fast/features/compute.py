@@ -40,8 +40,8 @@ from paddlevideo_fast.errors import FeatureError, SettingError
 from paddlevideo_fast.io.files import as_path, atomic_write, atomic_write_text
 from paddlevideo_fast.io.sync import mirrored
 from paddlevideo_fast.io.urls import is_url, shown_url
-from paddlevideo_fast.loader import write_class_names
 from paddlevideo_fast.loader.batches import ClipBatchSampler, EpochBatches
+from paddlevideo_fast.loader.class_names import write_class_names
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.collate import Batch, make_batch
 from paddlevideo_fast.loader.features import KIND, Dtype, FeatureIndex, FeatureWriter, Kind, StoredFeatures

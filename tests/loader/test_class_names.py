@@ -7,7 +7,8 @@ import pytest
 
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.errors import AnnotationError, ObjectMissingError, StoreAccessError, StoreAwayError
-from paddlevideo_fast.loader import class_names, classes_of_config, classes_of_weights, compared
+from paddlevideo_fast.loader import class_names
+from paddlevideo_fast.loader.class_names import classes_of_config, classes_of_weights, compared
 
 WEIGHTS = "https://example.org/run/net_best.pdparams?signature=a/b"
 
