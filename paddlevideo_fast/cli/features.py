@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
         dtype=args.dtype,
         kind="logits" if args.logits else "features",
     )
+    what = "logits" if args.logits else "features"
     for part in found:
-        shape, failed = list(part.shape), f", {part.num_failed} failed" if part.num_failed else ""
-        what = "logits" if args.logits else "features"
-        print(f"{part.folder}: {part.num_rows} {what} of {shape}{failed}")
-    return EXIT_FAILURES if any(part.num_failed for part in found) else 0
+        failed = f", {len(part.index.failed)} failed" if part.index.failed else ""
+        print(f"{part.folder}: {part.index.num_rows} {what} of {part.index.shape}{failed}")
+    return EXIT_FAILURES if any(part.index.failed for part in found) else 0

@@ -189,24 +189,6 @@ class Network:
         self._loader.close()
 
 
-class ComputedFeatures(NamedTuple):
-    """Features of one part of the data.
-
-    Attributes:
-        folder: where they are.
-        num_rows: features, over all views and copies.
-        num_failed: clips that do not decode.
-        shape: of a feature.
-        num_bytes: size of all features.
-    """
-
-    folder: Path
-    num_rows: int
-    num_failed: int
-    shape: tuple[int, ...]
-    num_bytes: int
-
-
 def compute_features(
     cfg: Config,
     output: Path,
@@ -215,7 +197,7 @@ def compute_features(
     work: Work | None = None,
     dtype: Dtype = "float32",
     kind: Kind = "features",
-) -> list[ComputedFeatures]:
+) -> list[StoredFeatures]:
     """Computes the features of DATASET.train and, where there is one, DATASET.valid.
 
     Copy k of a training clip is the clip that epoch k of a training would see. What an earlier call with the
@@ -245,7 +227,9 @@ def compute_features(
             )
         with mirrored(output) as folder:
             found = compute_features(cfg, folder, num_copies, show_progress, work, dtype, kind)
-        return [part._replace(folder=as_path(output) / part.folder.name) for part in found]
+        for part in found:
+            part.folder = as_path(output) / part.folder.name
+        return found
     with cfg.placing():
         cfg.require("features", "DATASET.train")
         spec = RunSpec.of(cfg)
@@ -275,7 +259,7 @@ def compute_features(
                 _fill(writer, network, work, show_progress)
             if not work.is_whole:
                 return []
-            return [_summary(StoredFeatures(output / name)) for name in names]
+            return [StoredFeatures(output / name) for name in names]
 
 
 def _with_weights(spec: RunSpec, kind: Kind) -> Any:
@@ -547,9 +531,3 @@ def _share_prefix(writer: FeatureWriter) -> str:
     index = writer.index
     made_from = json.dumps([index.recipe, index.num_rows, index.num_copies], sort_keys=True)
     return f".share-{zlib.crc32(made_from.encode()):08x}-"
-
-
-def _summary(stored: StoredFeatures) -> ComputedFeatures:
-    index = stored.index
-    shape = stored.features.shape[1:]
-    return ComputedFeatures(stored.folder, index.num_rows, len(index.failed), shape, stored.num_bytes)

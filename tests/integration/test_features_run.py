@@ -98,7 +98,7 @@ def test_views_crops_and_windows_of_a_3d_network_have_features(made):
     model = build_model(spec.model)
     paddle.save(model.state_dict(), str(made / "slow.pdparams"))
     found = compute(made, "slow", f"weights={made / 'slow.pdparams'}", config="slowfast.yaml")
-    assert [(part.num_rows, part.shape) for part in found] == [(24, (192,)), (48, (4, 192))]
+    assert [(part.index.num_rows, part.index.shape) for part in found] == [(24, [192]), (48, [4, 192])]
     assert assert_equal_logits(spec, "valid", model) == 48
 
 
@@ -156,7 +156,7 @@ def half(made):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("paddlevideo_fast.loader.features._SHARD_BYTES", 5 * 4 * 32 * 2)
         train, _ = compute(made, "half", views=2, dtype="float16")
-    assert (train.num_rows, train.shape, train.num_bytes) == (48, (4, 32), 48 * 4 * 32 * 2)
+    assert (train.index.num_rows, train.index.shape, train.num_bytes) == (48, [4, 32], 48 * 4 * 32 * 2)
     return made / "half"
 
 
