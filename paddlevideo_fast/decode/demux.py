@@ -7,8 +7,8 @@ Whatever needs the content of a packet looks at it while its batch is in memory.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import av
 
@@ -18,7 +18,7 @@ from paddlevideo_fast.decode.gaps import find_gaps, num_lost_at_end
 from paddlevideo_fast.decode.keyframes import correct_keyframes, keyframe_test
 from paddlevideo_fast.decode.mpeg4 import NOT_CODED, Unpacker
 from paddlevideo_fast.decode.packets import PacketHead, hidden_packets
-from paddlevideo_fast.decode.parameter_sets import ParameterSetChanges, ParameterSetSearch
+from paddlevideo_fast.decode.parameter_sets import ParameterSetSearch
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.decode.transport_stream import TransportStream
 from paddlevideo_fast.errors import VideoDecodeError
@@ -30,8 +30,12 @@ _HEAD_BYTES, _KEY_HEAD_BYTES = 256, 4096  # of a packet of a large file: paramet
 _MOST_FRAMES_A_PACKET = 20
 
 
-class Demuxed(NamedTuple):
+class Demuxed:
     """An open video and what its packets are.
+
+    Args:
+        source: of the video.
+        allow_cut: take a file that ends early.
 
     Attributes:
         container: of PyAV.
@@ -48,130 +52,94 @@ class Demuxed(NamedTuple):
         is_known: the headers of the pictures say which are keyframes.
         changes: of parameter sets.
         misplaced: numbers of the packets that do not begin and end where pictures do.
+
+    Raises:
+        VideoDecodeError: as `open_container`; the file has no packets, or is damaged between packets; or it
+            ends early, unless `allow_cut`.
     """
 
-    container: Any
-    stream: Any
-    packets: list[Any]
-    as_read: list[tuple[int | None, int]]
-    cut: str
-    num_lost: int
-    hidden: set[int]
-    vops: list[int]
-    incomplete: list[int]
-    joins: list[int]
-    notes: list[str]
-    is_known: bool
-    changes: ParameterSetChanges
-    misplaced: list[int]
+    def __init__(self, source: VideoSource, allow_cut: bool = False) -> None:
+        self._source, self._allow_cut, self._is_large = source, allow_cut, source.is_large
+        self.cut, self.num_lost, self.is_known = "", 0, False
+        self.vops, self.notes = list[int](), list[str]()
+        with av.logging.Capture() as log:
+            self.container, self.stream = open_container(source, allow_cut)
+            try:
+                name = self.container.format.name
+                listed = [entry.pos for entry in self.stream.index_entries] if name == "avi" else []
+                demuxed = self._read()
+                self._find_damage(demuxed, listed, [text for _, speaker, text in log if speaker == name])
+            except BaseException:
+                source.release()
+                self.container.close()
+                raise
+        self.as_read = [(packet.pts, packet.size) for packet in self.packets] if self._is_large else []
+        for join in self.joins:
+            _append(demuxed[:join], demuxed[join:])
+            for packet, other in zip(self.packets[join:], demuxed[join:]):
+                packet.pts = other.pts
+        self.hidden = hidden_packets(demuxed)
+        self.hidden.update(number for number, kind in enumerate(self.vops[:-1]) if kind == NOT_CODED)
 
-
-class _Packets:
-    """The packets of a stream, read a few megabytes at a time. Those of a large file are not kept.
-
-    Args:
-        stream: of an open video.
-        is_large: keep no more than the heads.
-
-    Attributes:
-        demuxed: as libav gives them.
-        packets: the same, with one picture each, and the marks of keyframes that the pictures confirm.
-        vops: as of `Demuxed`.
-        is_known: as of `Demuxed`.
-    """
-
-    def __init__(self, stream: Any, is_large: bool) -> None:
-        self._codec, self._is_large = stream.codec_context, is_large
-        self.changes, self.misplaced = ParameterSetSearch(self._codec), Misplaced(self._codec)
-        self._unpack = unpacker_of(self._codec)
-        self._is_key: Callable[[bytes], bool] | None = None
-        self.demuxed: list[Any] = []
-        self.packets: list[Any] = [] if self._unpack else self.demuxed
-        self.vops: list[int] = []
-        self.is_known = False
-
-    def add(self, demuxed: list[Any]) -> None:
-        """Looks at packets that follow those before."""
-        packets = demuxed
-        if self._unpack:
-            pairs = [self._unpack(packet) for packet in demuxed]
-            packets = [packet for packet, _ in pairs]
-            self.vops += [kind for _, kind in pairs]
-        if not self.demuxed:
-            self._is_key = keyframe_test(self._codec, bytes(packets[0]))
-            self.is_known = self._is_key is not None
-        if self._is_key:
-            correct_keyframes(packets, self._is_key)
-        self.changes.add(packets)
-        self.misplaced.add(packets)
-        if packets is not demuxed:
-            self.packets += self._kept(packets)
-        self.demuxed += self._kept(demuxed)
+    def _read(self) -> list[Any]:
+        """The packets as libav gives them, also those of MPEG-4. Looks into them batch by batch."""
+        codec, demuxed = self.stream.codec_context, list[Any]()
+        unpack, changes, misplaced = unpacker_of(codec), ParameterSetSearch(codec), Misplaced(codec)
+        self.packets = list[Any]() if unpack else demuxed
+        for batch in _batches(
+            self._source, self.container.demux(self.stream), self._is_large, self._allow_cut
+        ):
+            packets = batch
+            if unpack:
+                pairs = [unpack(packet) for packet in batch]
+                packets = [packet for packet, _ in pairs]
+                self.vops += [kind for _, kind in pairs]
+            if not demuxed:
+                is_key = keyframe_test(codec, bytes(packets[0]))
+                self.is_known = is_key is not None
+            if is_key:
+                correct_keyframes(packets, is_key)
+            changes.add(packets)
+            misplaced.add(packets)
+            if unpack:
+                self.packets += self._kept(packets)
+            demuxed += self._kept(batch)
+        self.changes, self.misplaced = changes.changes(), misplaced.numbers()
+        return demuxed
 
     def _kept(self, packets: list[Any]) -> list[Any]:
-        if not self._is_large:
-            return packets
-        return [
-            PacketHead.of(packet, _KEY_HEAD_BYTES if packet.is_keyframe else _HEAD_BYTES)
-            for packet in packets
-        ]
+        sizes = {False: _HEAD_BYTES, True: _KEY_HEAD_BYTES}
+        return (
+            [PacketHead.of(each, sizes[each.is_keyframe]) for each in packets] if self._is_large else packets
+        )
+
+    def _find_damage(self, packets: list[Any], listed: list[int], complaints: list[str]) -> None:
+        source, stream = self._source, self.stream
+        transport = None
+        if stream.container.format.name == "mpegts":
+            transport = TransportStream.read(source, stream.id)
+        self.joins, is_counted = transport.recordings(stream.id, packets) if transport else ([], False)
+        self.incomplete = [number for number, packet in enumerate(packets) if packet.is_corrupt]
+        if self.joins and is_counted:  # libav takes the ends of recordings for incomplete
+            self.incomplete = []
+        signs = (listed, complaints, self.incomplete, self.joins, transport)
+        for gap in find_gaps(source, stream, packets, *signs):
+            if gap.is_note:
+                self.notes.append(gap.cause)
+            elif self._allow_cut and gap.is_end:
+                self.cut = self.cut or gap.cause
+            else:
+                raise VideoDecodeError(source.name, f"damaged or cut off: {gap.cause}")
+        self.num_lost = num_lost_at_end(stream, packets) if self.cut else 0
+        if self.num_lost > _MOST_FRAMES_A_PACKET * len(packets):
+            cause = f"{self.num_lost} frames would be lost behind {len(packets)} packets"
+            raise VideoDecodeError(source.name, f"damaged: {self.cut}; {cause}")
 
 
 def unpacker_of(codec_context: Any) -> Unpacker | None:
     """What gives packets of MPEG-4 one picture each."""
     is_packed = codec_context.name == "mpeg4"
     return Unpacker(codec_context.extradata or b"") if is_packed else None
-
-
-def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
-    """Opens a video, see `open_container`, and reads all its packets.
-
-    Raises:
-        VideoDecodeError: as `open_container`; the file has no packets, or is damaged between packets; or it
-            ends early, unless `allow_cut`.
-    """
-    with av.logging.Capture() as log:
-        container, stream = open_container(source, allow_cut)
-        try:
-            name, is_large = container.format.name, source.is_large
-            listed = [entry.pos for entry in stream.index_entries] if name == "avi" else []
-            read = _Packets(stream, is_large)
-            for batch in _batches(source, container.demux(stream), is_large, allow_cut):
-                read.add(batch)
-            demuxed, packets = read.demuxed, read.packets
-            complaints = [text for _, speaker, text in log if speaker == name]
-            transport = TransportStream.read(source, stream.id) if name == "mpegts" else None
-            joins, is_counted = transport.recordings(stream.id, demuxed) if transport else ([], False)
-            incomplete = [number for number, packet in enumerate(demuxed) if packet.is_corrupt]
-            if joins and is_counted:  # libav takes the ends of recordings for incomplete
-                incomplete = []
-            cut, num_lost, notes = "", 0, []
-            for gap in find_gaps(source, stream, demuxed, listed, complaints, incomplete, joins, transport):
-                if gap.is_note:
-                    notes.append(gap.cause)
-                    continue
-                if not (allow_cut and gap.is_end):
-                    raise VideoDecodeError(source.name, f"damaged or cut off: {gap.cause}")
-                cut = cut or gap.cause
-            if cut:
-                num_lost = num_lost_at_end(stream, demuxed)
-                if num_lost > _MOST_FRAMES_A_PACKET * len(demuxed):
-                    cause = f"{num_lost} frames would be lost behind {len(demuxed)} packets"
-                    raise VideoDecodeError(source.name, f"damaged: {cut}; {cause}")
-            as_read = [(packet.pts, packet.size) for packet in packets] if is_large else []
-            for join in joins:
-                _append(demuxed[:join], demuxed[join:])
-                for packet, other in zip(packets[join:], demuxed[join:]):
-                    packet.pts = other.pts
-            hidden = hidden_packets(demuxed)
-            hidden.update(number for number, kind in enumerate(read.vops[:-1]) if kind == NOT_CODED)
-            signs = (cut, num_lost, hidden, read.vops, incomplete, joins, notes, read.is_known)
-            found = (*signs, read.changes.changes(), read.misplaced.numbers())
-            return Demuxed(container, stream, packets, as_read, *found)
-        except BaseException:
-            source.release()
-            container.close()
-            raise
 
 
 def _batches(

@@ -19,7 +19,7 @@ from paddlevideo_fast.decode.bitstream import damage_test, refused_by_another
 from paddlevideo_fast.decode.codecs import AV1, units_of
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.container import LIBAV_ERRORS, FileForLibav, explain, open_container
-from paddlevideo_fast.decode.demux import Demuxed, open_packets
+from paddlevideo_fast.decode.demux import Demuxed
 from paddlevideo_fast.decode.gaps import begins_with_key, wrong_checksum
 from paddlevideo_fast.decode.index_cache import (
     IndexCache,
@@ -113,7 +113,7 @@ class PictureDecoder:
             self._use_index(stored.frame_index(), stored.may_turn)
             return
         source.hold()
-        found = open_packets(source, allow_cut)
+        found = Demuxed(source, allow_cut)
         self.notes = found.notes
         self._describe(found.container, found.stream)
         try:
