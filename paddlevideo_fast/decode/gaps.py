@@ -356,7 +356,8 @@ def _lost_packs(source: VideoSource) -> Iterator[Gap]:
     while at < size:
         head = source.read_at(at, 14)
         if head[:3] != START_CODE or len(head) < 6:
-            is_end = head[:4] == START_CODE + b"\xb9" or _is_zero(source, range(at, size, _ZEROS_AT_ONCE))
+            rest = (source.read_at(begin, _ZEROS_AT_ONCE) for begin in range(at, size, _ZEROS_AT_ONCE))
+            is_end = head[:4] == START_CODE + b"\xb9" or not any(map(any, rest))
             if not is_end or not at:
                 yield Gap(f"no pack of MPEG begins at byte {at}")
             return
@@ -369,10 +370,6 @@ def _lost_packs(source: VideoSource) -> Iterator[Gap]:
             at += 6 + int.from_bytes(head[4:6], "big")
     if at > size or kind == 0xBA:
         yield Gap("ends within a pack", is_end=True)
-
-
-def _is_zero(source: VideoSource, blocks: range) -> bool:
-    return not any(any(source.read_at(at, blocks.step)) for at in blocks)
 
 
 _CHECKS: dict[str, Callable[[VideoSource], Iterator[Gap]]] = {

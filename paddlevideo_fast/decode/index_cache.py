@@ -39,7 +39,7 @@ from paddlevideo_fast.decode.codecs import num_length_bytes
 from paddlevideo_fast.decode.container import LENIENT, LIBAV_ERRORS, VIDEOS_ONLY, explain, open_container
 from paddlevideo_fast.decode.demux import Demuxed, unpacker_of
 from paddlevideo_fast.decode.gaps import boxes, has_table
-from paddlevideo_fast.decode.keyframes import correct_keyframes, keyframe_test, recovers_late
+from paddlevideo_fast.decode.keyframes import keyframe_test, recovers_late
 from paddlevideo_fast.decode.orientation import may_be_turned
 from paddlevideo_fast.decode.packets import (
     Clock,
@@ -70,6 +70,9 @@ _HEAD_BYTES = 1024  # of a key packet; parameters come before its picture
 _NUM_THREADS = 8
 _CODECS = ("h264", "hevc")
 _TABLE_ALONE = {"fflags": "+noparse+nofillin"}  # what is a key packet: else libav looks into the packets
+
+# What reading a damaged zip file of arrays may raise.
+_DAMAGED = (OSError, ValueError, KeyError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile)
 
 State = tuple[int, int]  # see `VideoSource.state`
 
@@ -277,27 +280,27 @@ class SeekingPackets:
 
     def _seek(self, packet_no: int) -> None:
         """Lets reading begin at the key packet before a packet, or at an earlier one, or at the beginning."""
-        group = self._group(packet_no)
-        if self._places or not self._seeks:
-            if self._again is not None:
-                self._again.close()
-            source = self._source
-            if self._places and group:
-                file: Any = SplicedFile(source, self._places[0], self._places[group])
-                source = VideoSource(file)
-            self._again, stream = open_container(source, allow_cut=True)
-            source.release()
-            packets, unpack = self._again.demux(stream), unpacker_of(stream.codec_context)
-            packets = (packet for packet in packets if packet.size)
-            self._packets = (unpack(packet)[0] for packet in packets) if unpack else packets
-            self._next = self._access_points[group] if self._places else 0
+        group, source = self._group(packet_no), self._source
+        if self._seeks and not self._places:
+            self.container.seek(int(self._pts[self._access_points[group]] or 0), stream=self.stream)
+            packets = (packet for packet in self.container.demux(self.stream) if packet.size)
+            first, points = next(packets, None), reversed(self._access_points[: group + 1])
+            self._next = next((point for point in points if self._is(first, point)), len(self))
+            self._packets = itertools.chain([first], packets)
             return
-        points = self._access_points[: group + 1]
-        self.container.seek(int(self._pts[points[-1]] or 0), stream=self.stream)
-        packets = (packet for packet in self.container.demux(self.stream) if packet.size)
-        first = next(packets, None)
-        self._next = next((point for point in reversed(points) if self._is(first, point)), len(self))
-        self._packets = itertools.chain([first], packets)
+        if self._again is not None:
+            self._again.close()
+        if self._places and group:
+            file: Any = SplicedFile(source, self._places[0], self._places[group])
+            source = VideoSource(file)
+        self._again, stream = open_container(source, allow_cut=True)
+        source.release()
+        self._next, unpack = (
+            self._access_points[group] if self._places else 0,
+            unpacker_of(stream.codec_context),
+        )
+        packets = (packet for packet in self._again.demux(stream) if packet.size)
+        self._packets = (unpack(packet)[0] for packet in packets) if unpack else packets
 
     def _is(self, packet: Any, number: int) -> bool:
         """Whether a packet is the one with a number, as far as the index says."""
@@ -349,15 +352,7 @@ class IndexCache:
                 return StoredIndex(*(content[name] for name in StoredIndex._fields))
         except FileNotFoundError:
             return None
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            EOFError,
-            MemoryError,
-            RuntimeError,
-            zipfile.BadZipFile,
-        ) as error:
+        except _DAMAGED as error:
             warn_once(get_logger(), f"{file}: is damaged and is made anew: {cause_of(error)}")
             return None
 
@@ -405,29 +400,24 @@ def index_by_ranges(source: VideoSource) -> StoredIndex | None:
         return None
     container, stream = open_container(source, allow_cut=True)
     try:
-        if stream.codec_context.name not in _CODECS or not has_table(stream):
-            return None
-        if not num_length_bytes(stream.codec_context):
+        codec = stream.codec_context
+        if codec.name not in _CODECS or not (has_table(stream) and num_length_bytes(codec)):
             return None
         hidden = [(at + 16, at + length) for at, length, kind in boxes(source) if kind == b"mdat"]
         packets = _listed(source, stream.index, size, hidden)
         if packets is None or len(packets) != stream.frames:
             return None
-        keys = [packet for packet in packets if packet.is_keyframe]
-        if not keys or any(packet.pos is None for packet in keys):
+        numbers = [number for number, packet in enumerate(packets) if packet.is_keyframe]
+        if not numbers or any(packets[number].pos is None for number in numbers):
             return None
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
-            heads = list(threads.map(lambda packet: _head(source, packet), keys))
-        if is_key := keyframe_test(stream.codec_context):
-            correct_keyframes(heads, is_key)
-        if not all(head.is_keyframe for head in heads) or recovers_late(heads[0], stream.codec_context):
-            return None
-        parameters = ParameterSetSearch(stream.codec_context)
+            heads = list(threads.map(lambda number: _head(source, packets[number]), numbers))
+        is_key, parameters = keyframe_test(codec), ParameterSetSearch(codec)
         parameters.add(heads)
-        if parameters.changes().are_any:
+        is_plain = is_key and all(map(is_key, map(bytes, heads))) and not parameters.changes().are_any
+        if not is_plain or recovers_late(heads[0], codec):
             return None
         first = next(packet for packet in container.demux(stream) if packet.size)
-        numbers = [number for number, packet in enumerate(packets) if packet.is_keyframe]
         cut_away = hidden_packets(packets)
         index = index_packets(packets, stream, numbers, cut_away)
         if index is None:
@@ -452,16 +442,12 @@ def _listed(
     source: VideoSource, stream: int, size: int, hidden: Sequence[tuple[int, int]]
 ) -> list[PacketHead] | None:
     """The packets of a stream, by number, as the file's table lists them; None where one has a header."""
-    found = []
     hollow: Any = SourceFile(source, size, hidden)
     with av.open(hollow, options=_TABLE_ALONE, container_options=VIDEOS_ONLY, **LENIENT) as container:
-        for packet in container.demux(container.streams[stream]):
-            if not packet.size:
-                continue
-            if packet.is_keyframe and packet.has_sidedata(NEW_HEADER):
-                return None
-            found.append(PacketHead.of(packet, 0))
-    return found
+        packets = [packet for packet in container.demux(container.streams[stream]) if packet.size]
+    if any(packet.is_keyframe and packet.has_sidedata(NEW_HEADER) for packet in packets):
+        return None
+    return [PacketHead.of(packet, 0) for packet in packets]
 
 
 def _head(source: VideoSource, packet: PacketHead) -> Any:

@@ -148,11 +148,10 @@ class PictureDecoder:
         """Works out which packet holds which frame, and what of the file is damaged."""
         stream, packets, codec, changes = found.stream, found.packets, self._codec, found.changes
         # of an unknown codec, nobody knows what a flush leaves, and what a picture left out would have left
-        is_known = found.is_known
-        self._is_constant = changes.is_constant and is_known
+        self._is_constant = changes.is_constant and found.is_known
         if not self._is_constant:
             self._source.keep()  # decoders will be replaced, see `_reset`
-        access_points = changes.random_access_points if is_known else []
+        access_points = changes.random_access_points if found.is_known else []
         index = None
         if not found.joins and not recovers_late(self._packets[0], codec):
             index = index_packets(packets, stream, access_points, found.hidden, found.vops)
@@ -163,13 +162,13 @@ class PictureDecoder:
         first = self._packets[access_points[0] if access_points else 0]
         may_turn = may_be_turned(self._source, stream, first)
         self._use_index(index or self._learn_index(stream, access_points, found.hidden, pts), may_turn)
-        self._may_skip &= is_known
+        self._may_skip &= found.is_known
         if index and not has_pts(stream):  # MPEG-4 and what is shown in the order of decoding
             late = max(packet_no - rank for rank, packet_no in enumerate(index.order))
             self._clock = self._clock.since(packets[late].dts)
         if self._is_counted:
             self._may_skip, self.shown = False, [*range(self._num_counted)]
-        elif is_known:
+        elif found.is_known:
             self._reset_points = set(filter(self._index.is_closed, changes.reset_points))
         if self._may_skip and (self._is_constant or codec.name not in AV1):
             self._is_nonref_packet = nonref_test(codec, found.vops, bytes(self._packets[0]))

@@ -103,9 +103,7 @@ class VideoSource:
         size, file = self.check(), self._remote()
         try:
             if not self.is_large:
-                (view,) = file.views([(0, size)])
-                joined = view.obj  # bytes of the whole file, where it lies in several blocks
-                self._held = joined if isinstance(joined, bytes) and len(joined) == size else bytes(view)
+                self._held = bytes(*file.views([(0, size)]))
                 return
             held = tempfile.TemporaryFile()  # noqa: SIM115  # it goes with this source
             for at in range(0, size, _PIECE_BYTES):
