@@ -236,9 +236,8 @@ def convert_state(kind: str, state: Mapping[str, np.ndarray], model: nn.Layer) -
     if kind not in CONVERTERS:
         raise WeightError(f"no converter '{kind}'{did_you_mean(kind, CONVERTERS)}")
     if not hasattr(model, "backbone"):
-        raise WeightError(
-            "the config has several networks; give the config of the one that the weights are of"
-        )
+        text = "the config has several networks; give the config of the one that the weights are of"
+        raise WeightError(text)
     make = model.backbone.converters.get(kind, CONVERTERS[kind])
     result = convert(make(state, Network(model)))
     if not result.weights:

@@ -174,9 +174,8 @@ def export_model(
         raise ProgramError(f"{name!r} is no name of a file; give one without a folder as --save_name")
     if options.paddlex:
         if name != NAME or options.input_shape:
-            raise ProgramError(
-                f"PaddleX looks for files named {NAME!r}, with the shape that the pipeline makes"
-            )
+            text = f"PaddleX looks for files named {NAME!r}, with the shape that the pipeline makes"
+            raise ProgramError(text)
         settings = recipe.settings
         check_paddlex_form(recipe.dataset(), settings.layout, options.input_dtype, settings.activation)
     made = clip_shape(recipe)

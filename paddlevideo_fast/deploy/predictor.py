@@ -478,9 +478,8 @@ class Predictor:
                 f"{num_classes} classes; it was exported from another config"
             )
         if not np.isfinite(logits).all():
-            raise ProgramError(
-                f"{self.program.model_file}: gives logits that are not finite; in fp16, try fp32"
-            )
+            text = f"{self.program.model_file}: gives logits that are not finite; in fp16, try fp32"
+            raise ProgramError(text)
         ends = np.cumsum([len(views) for views in clips])
         activation = self.recipe.settings.activation
         return [

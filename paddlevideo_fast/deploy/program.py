@@ -258,9 +258,8 @@ class OnnxProgram(Program):
                     str(model_file), settings, providers=_onnx_providers(provider, options)
                 )
         except Exception as error:  # whatever a damaged file leads to
-            raise ProgramError(
-                f"{model_file}: onnxruntime {onnxruntime.__version__} cannot load it: {self._cause(error)}"
-            ) from error
+            text = f"{model_file}: onnxruntime {onnxruntime.__version__} cannot load it: {self._cause(error)}"
+            raise ProgramError(text) from error
         # onnxruntime goes on without a provider whose libraries it cannot load
         if _ONNX_PROVIDERS[provider] not in self._session.get_providers():
             raise ProviderError(
@@ -270,9 +269,8 @@ class OnnxProgram(Program):
             )
         outputs = self._session.get_outputs()
         if not outputs or not outputs[0].type.startswith("tensor(float"):
-            raise ProgramError(
-                f"{model_file}: its first output is no logits, which are floating-point numbers"
-            )
+            text = f"{model_file}: its first output is no logits, which are floating-point numbers"
+            raise ProgramError(text)
         self._input = self._only([value.name for value in self._session.get_inputs()], " --onnx")
 
     def _run(self, clips: np.ndarray) -> np.ndarray:
@@ -495,9 +493,8 @@ def fastest_runtime(
     """
     options = options or ProgramOptions()
     if not _is_on_cpu(options):
-        raise ProgramError(
-            "backend auto: measures what is fastest on a CPU; take the provider cpu, or no backend"
-        )
+        text = "backend auto: measures what is fastest on a CPU; take the provider cpu, or no backend"
+        raise ProgramError(text)
     expected = open_program(model_file, None, options, checksums, "paddle").run(clips)
     programs: dict[Runtime, Program] = {}
     for runtime in RUNTIMES:

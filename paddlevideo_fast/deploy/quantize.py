@@ -172,9 +172,8 @@ def quantize(
     loss = f"loses more than {ALLOWED_LOSS:.0%} of top-1"
     if found.num_clips < _FEW:
         loss = "gives other classes or probabilities"
-    raise ProgramError(
-        f"int8: with half of the layers in float, it still {loss} ({told(found)}); nothing was written"
-    )
+    text = f"int8: with half of the layers in float, it still {loss} ({told(found)}); nothing was written"
+    raise ProgramError(text)
 
 
 def _is_near(found: Comparison) -> bool:

@@ -75,9 +75,8 @@ def read_source(path: str | Path) -> dict[str, np.ndarray]:
     state = _state(content)
     arrays = {str(name): value for name, value in state.items() if isinstance(value, np.ndarray)}
     if not arrays:
-        raise WeightError(
-            f"{path}: has no arrays under names; its keys are {', '.join(map(str, state))[:200]}"
-        )
+        text = f"{path}: has no arrays under names; its keys are {', '.join(map(str, state))[:200]}"
+        raise WeightError(text)
     return _unwrapped(arrays)
 
 
@@ -287,9 +286,8 @@ def _checked_root(members: list[zipfile.ZipInfo], num_bytes: int) -> str:
     for member in members:
         path = PurePosixPath(member.filename)
         if path.is_absolute() or ".." in path.parts or "\\" in member.filename or len(roots) != 1:
-            raise PickleError(
-                f"is an archive with the member '{member.filename[:80]}': not what PyTorch writes"
-            )
+            text = f"is an archive with the member '{member.filename[:80]}': not what PyTorch writes"
+            raise PickleError(text)
         if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
             raise PickleError(
                 f"is an archive whose member '{member.filename[:80]}' is compressed or encrypted, unlike "

@@ -110,9 +110,8 @@ def load_checkpoint(prefix: str) -> Snapshot:
     for ending, expected in files.items():
         path = Path(prefix + ending)
         if expected is not None and (not path.is_file() or fingerprint(path) != expected):
-            raise CheckpointError(
-                f"'{path}' is missing or altered; choose another checkpoint with -o resume="
-            )
+            text = f"'{path}' is missing or altered; choose another checkpoint with -o resume="
+            raise CheckpointError(text)
         try:
             contents[ending] = read_weights(str(path))
         except WeightError as exc:

@@ -168,9 +168,8 @@ class FleetDistribution(Distribution):
         self.rank, self.world_size = launched_rank()
         self.settings = settings or DistributedSettings()
         if self.world_size < 2:
-            raise DistributionError(
-                "this is one process alone: start several with python -m paddle.distributed.launch"
-            )
+            text = "this is one process alone: start several with python -m paddle.distributed.launch"
+            raise DistributionError(text)
         _check(self.settings, self.world_size)
         if _on_cpu():  # a GPU build takes NCCL, unless it is told otherwise, even where there is no GPU
             os.environ["PADDLE_DISTRI_BACKEND"] = "gloo"
@@ -363,9 +362,8 @@ def _check(settings: DistributedSettings, world_size: int) -> None:
     if world_size % settings.sharding_degree:
         raise DistributionError(f"{key} does not divide the {world_size} processes")
     if 1 < settings.sharding_degree < world_size and _on_cpu():
-        raise DistributionError(
-            f"{key}: on CPUs Paddle's gloo does not connect parts of a job; use {world_size}, or 1"
-        )
+        text = f"{key}: on CPUs Paddle's gloo does not connect parts of a job; use {world_size}, or 1"
+        raise DistributionError(text)
     if settings.allreduce_dtype == "float32":
         return
     key = f"DISTRIBUTED.allreduce_dtype={settings.allreduce_dtype}"

@@ -515,9 +515,8 @@ def _of_shares(writer: FeatureWriter, network: Network) -> Iterator[Rows]:
                 stop, failed, incidents = json.loads(arrays["text"].tobytes())
                 rows, features, labels = (arrays[name] for name in ("rows", "features", "labels"))
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise FeatureError(
-                f"{file}: cannot be read: {error}; remove it, and run its share again"
-            ) from error
+            text = f"{file}: cannot be read: {error}; remove it, and run its share again"
+            raise FeatureError(text) from error
         causes = {int(row): (path, cause) for row, path, cause in failed}
         yield Rows(stop, rows, features, labels, causes, [DecodeFailure(*one) for one in incidents])
 

@@ -109,9 +109,8 @@ def read_frame_list(
         AnnotationError: the list is missing, empty or malformed, or `suffix` is no format string.
     """
     if not is_frame_format(suffix):
-        raise AnnotationError(
-            f"suffix {shown(suffix)} names no frames by number; expected e.g. img_{{:05}}.jpg"
-        )
+        text = f"suffix {shown(suffix)} names no frames by number; expected e.g. img_{{:05}}.jpg"
+        raise AnnotationError(text)
     rows = (_with_frames(row, file_path) for row in list_rows(file_path, 3, labelled))
     return _records(rows, file_path, data_prefix, class_names, suffix)
 
@@ -185,9 +184,8 @@ class ClassNumbers:
             )
         if label not in self._numbers:
             hint = did_you_mean(label, tuple(self._numbers))
-            raise AnnotationError(
-                f"{where} is not among the {len(self._numbers)} names of {self._file}{hint}"
-            )
+            text = f"{where} is not among the {len(self._numbers)} names of {self._file}{hint}"
+            raise AnnotationError(text)
         return self._numbers[label]
 
 
@@ -297,9 +295,8 @@ def read_class_names(file_path: str | Path, num_classes: int | None = None, key:
     except (OSError, ValueError) as error:
         raise AnnotationError(f"{where}: cannot be read: {cause_of(error)}") from error
     if num_classes not in (None, len(names)):
-        raise AnnotationError(
-            f"{where}: has {len(names)} names, the model {num_classes} classes; write one name a line"
-        )
+        text = f"{where}: has {len(names)} names, the model {num_classes} classes; write one name a line"
+        raise AnnotationError(text)
     numbered = dict(name.partition(" ")[::2] for name in names)
     labels = [str(label) for label in range(len(names))]
     if set(numbered) == set(labels) and all(numbered.values()):

@@ -547,15 +547,13 @@ class PackedFrameDataset(ShardedDataset):
         else:
             listed = read_video_list(self.file_path, class_names=self.class_names, labelled=self.is_labelled)
             if not self.data_prefix:
-                raise AnnotationError(
-                    f"{self.file_path}: is a list, so data_prefix must be the folder of its shards"
-                )
+                text = f"{self.file_path}: is a list, so data_prefix must be the folder of its shards"
+                raise AnnotationError(text)
             self.shards = open_shards(self.data_prefix)
             records = _listed_records(self.shards, listed, self.file_path)
         if not records:
-            raise AnnotationError(
-                f"{self.file_path}: no video of it could be packed; see failures.txt of the shards"
-            )
+            text = f"{self.file_path}: no video of it could be packed; see failures.txt of the shards"
+            raise AnnotationError(text)
         return records
 
     @property

@@ -126,9 +126,8 @@ class Sampler:
     def __post_init__(self) -> None:
         num_seg, seg_len = self.num_seg, self.seg_len
         if num_seg * seg_len > MAX_SIZE:
-            raise LoaderError(
-                f"Sampler: num_seg {num_seg} times seg_len {seg_len} are more than {MAX_SIZE} frames"
-            )
+            text = f"Sampler: num_seg {num_seg} times seg_len {seg_len} are more than {MAX_SIZE} frames"
+            raise LoaderError(text)
         ways = ("frame_interval", "linspace_sample", "select_left", "dense_sample")
         taken, *others = [way for way in ways if getattr(self, way)] or [""]
         if others:

@@ -242,9 +242,8 @@ def windows_of(
                 if labels or has_several:
                     found.append(replace(of_file[0], labels=labels, span=Span(window.first, window.stop)))
     if not found:
-        raise AnnotationError(
-            f"{file_path}: no window shows a class; give windows.label for those that do not"
-        )
+        text = f"{file_path}: no window shows a class; give windows.label for those that do not"
+        raise AnnotationError(text)
     return found
 
 

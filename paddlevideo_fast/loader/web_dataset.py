@@ -238,9 +238,8 @@ def _checked(value: Any) -> list[int | str]:
     for label in labels:
         is_number = isinstance(label, int) and not isinstance(label, bool) and 0 <= label < 10**9
         if not is_number and not (isinstance(label, str) and label.strip()):
-            raise ValueError(
-                f"its label is {shown(label)}, expected the number of a class, its name, or a list"
-            )
+            text = f"its label is {shown(label)}, expected the number of a class, its name, or a list"
+            raise ValueError(text)
     return labels
 
 

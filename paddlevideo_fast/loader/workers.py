@@ -126,9 +126,8 @@ class WorkerPool:
                     # the worker that will probably make a batch fetches it
                     self._send(coming % self.num_workers, Task(run, coming, batches[coming]))
                 if run != self._board.run:
-                    raise LoaderError(
-                        "this epoch was ended by another one of the same loader, or by its close()"
-                    )
+                    text = "this epoch was ended by another one of the same loader, or by its close()"
+                    raise LoaderError(text)
                 self._watchdog.begin_wait()
                 self._ask(run, todo, batches)
                 while number not in self._done:

@@ -108,9 +108,8 @@ class VideoMetric:
             state for state in states or [self.state()] if state is not None
         ]
         if not parts:
-            raise PaddleVideoFastError(
-                "no sample was evaluated; check the annotation list and the decode log"
-            )
+            text = "no sample was evaluated; check the annotation list and the decode log"
+            raise PaddleVideoFastError(text)
         together = Predictions(*(np.concatenate(arrays) for arrays in zip(*(own for own, _ in parts))))
         _, first = np.unique(together.ids, return_index=True)
         facts = np.concatenate([facts for _, facts in parts])[first]

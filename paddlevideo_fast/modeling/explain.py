@@ -73,9 +73,8 @@ def grad_cam(
     network = _network(model)
     found = _maps(network, clips, class_id)
     if stage is not None and stage not in found:
-        raise ExplanationError(
-            f"stage {stage}: has no map that reaches the logits; take one of {', '.join(found)}"
-        )
+        text = f"stage {stage}: has no map that reaches the logits; take one of {', '.join(found)}"
+        raise ExplanationError(text)
     has_tokens = network.backbone.has_tokens or network.backbone.data_format == "NLC"
     maps = found[stage or _chosen(found, has_tokens)]
     axes = [network.layout.index(axis) for axis in "THW"]

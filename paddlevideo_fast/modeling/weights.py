@@ -318,9 +318,8 @@ def _record(record: Any, path: str | Path) -> tuple[float, LoraBase | None]:
 def _require_scale(model: nn.Layer, scale: float, path: str) -> None:
     lora: Lora | None = getattr(model, "lora", None)
     if lora is not None and lora.scale != scale:
-        raise WeightError(
-            f"{path}: was trained with LORA.scale={scale:g}; set it, in place of {lora.scale:g}"
-        )
+        text = f"{path}: was trained with LORA.scale={scale:g}; set it, in place of {lora.scale:g}"
+        raise WeightError(text)
 
 
 def _values_of_base(model: nn.Layer, base: LoraBase, path: str) -> dict[str, np.ndarray]:

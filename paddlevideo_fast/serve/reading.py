@@ -191,9 +191,8 @@ class _Process:
                 yield answer
         except (EOFError, OSError) as error:
             self._process.join(1)
-            raise UnusableError(
-                f"ended the process that read it (exit code {self._process.exitcode})"
-            ) from error
+            text = f"ended the process that read it (exit code {self._process.exitcode})"
+            raise UnusableError(text) from error
         self.is_reading = False
         if answer is not None:
             raise answer

@@ -179,9 +179,8 @@ def _check_identity(trainer: Trainer, checkpoint: Snapshot) -> None:
             continue
         message = f"the run of '{checkpoint.prefix}' had {key} {value}, this one has {now.get(key)}"
         if key == "optimizer":
-            raise CheckpointError(
-                f"{message}: begin a new run from its weights, -w {checkpoint.prefix}.pdparams"
-            )
+            text = f"{message}: begin a new run from its weights, -w {checkpoint.prefix}.pdparams"
+            raise CheckpointError(text)
         if inside and key not in ("precision", "mkl_path"):
             raise CheckpointError(
                 f"{message}: inside an epoch that would skip and repeat samples. Restore it, or resume from "

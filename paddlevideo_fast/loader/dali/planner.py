@@ -128,9 +128,8 @@ def _jitters_of(dataset: ClipDataset) -> list[ColorJitter]:
         opens = dataset if isinstance(dataset, ShardedDataset) else decode
         raise LoaderError(f"DALI reads video files; {type(opens).__name__} opens something else")
     if decode.backend not in ("auto", "pyav"):
-        raise LoaderError(
-            f"DALI needs the frame index of the reader 'pyav'; decode.backend is '{decode.backend}'"
-        )
+        text = f"DALI needs the frame index of the reader 'pyav'; decode.backend is '{decode.backend}'"
+        raise LoaderError(text)
     if any(record.avoid for record in dataset.records):
         raise LoaderError("DALI does not draw clips from between spans: leave DATASET.train.background out")
     if decode.on_corrupt != "raise":

@@ -47,9 +47,8 @@ class Normalization(Descriptive):
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
         if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
-            raise LoaderError(
-                f"Normalization: mean {list(mean)} and std {list(std)} need 3 numbers each, std above 0"
-            )
+            text = f"Normalization: mean {list(mean)} and std {list(std)} need 3 numbers each, std above 0"
+            raise LoaderError(text)
         unit = 255.0 if inplace else 1.0
         self.mean: tuple[float, ...] = tuple(value / unit for value in mean)
         self.std: tuple[float, ...] = tuple(value / unit for value in std)
