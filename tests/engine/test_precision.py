@@ -8,6 +8,7 @@ import pytest
 from paddle import nn
 from small_runs import StopAt, assert_same, weights
 
+from paddlevideo_fast.assembly.distillation import LiveDistillation
 from paddlevideo_fast.engine import (
     CheckpointStore,
     Evaluator,
@@ -29,6 +30,7 @@ from paddlevideo_fast.engine.precision import nearest
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink
 from paddlevideo_fast.errors import NonFiniteGradientError, NonFiniteLossError
 from paddlevideo_fast.metrics import CenterCropMetric
+from paddlevideo_fast.modeling.features import digest_of
 from paddlevideo_fast.modeling.layers.attention import SelfAttention
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D
 from tests.support.gpu_amp import gpu_amp
@@ -205,12 +207,15 @@ def test_a_static_graph_takes_the_same_steps(level, make_trainer):
     np.testing.assert_allclose(curves[0], curves[1], atol=1e-6)
 
 
-def test_a_frozen_network_is_cast_once(monkeypatch, as_on_a_gpu):
-    block = Block()
-    MixedPrecision("O1", "bfloat16").cast_frozen(block)
-    dtypes = {name: str(each.dtype).rpartition(".")[2] for name, each in block.named_parameters()}
-    assert {name for name, dtype in dtypes.items() if dtype == "float32"} == {"norm.weight", "norm.bias"}
-    assert set(dtypes.values()) == {"float32", "bfloat16"}
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_teacher_is_cast_once_and_stays_the_same_teacher(as_on_a_gpu, dtype):
+    teacher = Block()
+    before, shared = digest_of(teacher), {"student": None, "temperature": 1.0, "share": 0.5}
+    taught = LiveDistillation(teacher, paddle.to_tensor, MixedPrecision("O1", dtype), **shared)
+    assert taught.identity == {"teacher": before}  # or no run with a teacher could go on
+    dtypes = {name: str(each.dtype).rpartition(".")[2].lower() for name, each in teacher.named_parameters()}
+    assert {name for name, found in dtypes.items() if found != dtype} == {"norm.weight", "norm.bias"}
+    assert dtypes["norm.weight"] == "float32"
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -358,6 +363,25 @@ def test_a_step_that_is_left_out_leaves_running_statistics_alone(as_on_a_gpu):
     is_taken, after = step(1.0)
     assert is_taken
     assert (after["_mean"] != before["_mean"]).all()
+
+
+@pytest.mark.parametrize("optimizer", ["Momentum", "SGD", "Adam", "AdamW", "RMSProp"])
+def test_every_optimizer_leaves_an_overflow_out(make_trainer, float16_with_scale, optimizer):
+    """Also what it keeps on the host."""
+    seen = []
+
+    class Watch(Callback):
+        def step_end(self, trainer):
+            values = {**trainer.model.state_dict(), **trainer.optimizer.state_dict()}
+            seen.append({name: np.array(value) for name, value in values.items() if name != "LR_Scheduler"})
+
+    callbacks, precision = [Overflow([2]), Watch()], float16_with_scale(8.0)
+    trainer = make_trainer(callbacks, dropout=0.0, epochs=1, precision=precision, optimizer=optimizer)
+    trainer.fit()
+    assert trainer.state.num_skipped == 1
+    assert precision.state_dict()["scale"] == [4.0]
+    assert_same(seen[1], seen[2])
+    assert all((seen[2][name] != seen[3][name]).any() for name in ("fc.weight", "fc.bias"))
 
 
 def test_the_scale_grows_again(make_trainer, float16_with_scale):
