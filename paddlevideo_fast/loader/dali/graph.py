@@ -74,14 +74,16 @@ def require_codec(dali: Any, device: str, codec: str, path: str) -> None:
     """Checks that this DALI decodes a codec on this device; a file of another can end its process.
 
     Raises:
-        LoaderError: it does not.
+        LoaderError: it does not; the message says whether it would on a GPU.
     """
-    able = generation_of(dali).codecs(device)
+    generation = generation_of(dali)
+    able = generation.codecs(device)
     if codec in able:
         return
+    more = f", and does on {DEVICES['gpu']}" if codec in generation.codecs("gpu") else ""
     raise LoaderError(
         f"{path}: DALI {dali.__version__} does not decode {codec} on {DEVICES[device]}, only "
-        f"{', '.join(sorted(able))}; train without --train_dali"
+        f"{', '.join(sorted(able))}{more}; train without --train_dali"
     )
 
 
