@@ -1,7 +1,8 @@
 """Names in a YAML file to classes.
 
 A registry knows the package that fills it and imports that package at the first look-up, so a config can be
-checked without importing the world and no module imports upwards.
+checked without importing the world and no module imports upwards. Names of annexes are in the table of
+`annexes`; the module of such a name is imported when the name is looked up.
 """
 
 import difflib
@@ -9,6 +10,8 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable
 from typing import TypeVar
+
+from paddlevideo_fast import annexes
 
 T = TypeVar("T", bound=type)
 
@@ -30,41 +33,47 @@ class Registry:
         self._entries: dict[str, type] = {}
         self._places: dict[str, str] = {}
 
-    def register(self, name: str | None = None) -> Callable[[T], T]:
-        """Class decorator; the entry's name is the class's own unless `name` is given.
+    def register(self, *names: str) -> Callable[[T], T]:
+        """Class decorator; the entry's name is the class's own unless `names` are given.
 
         Raises:
             ValueError: another class has this name; the message has the places of both.
             TypeError: what is decorated is no class, or the decorator lacks its parentheses.
         """
-        if isinstance(name, type):
-            raise TypeError(f"the decorator of {name.__name__} lacks its parentheses: write @...register()")
+        if names and isinstance(names[0], type):
+            raise TypeError(
+                f"the decorator of {names[0].__name__} lacks its parentheses: write @...register()"
+            )
 
         def add(cls: T) -> T:
             if not isinstance(cls, type):
                 raise TypeError(f"{cls!r} is no class: a {self.kind} is one")
-            key = name or cls.__name__
-            if not is_own(cls):  # so that a name of the toolkit is taken before a user's file takes it
-                importlib.import_module(self.home)
             frame = sys._getframe(1)
             place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-            known = self._entries.get(key, cls)
-            # a module that is gone has failed to import, and its file may have been put right since
-            if known is not cls and known.__module__ in sys.modules:
-                raise ValueError(
-                    f"{self.kind} '{key}' is registered twice: in {self._places[key]} and in {place}; "
-                    "give one of them another name"
-                )
-            self._entries[key] = cls
-            self._places[key] = place
+            for key in names or (cls.__name__,):
+                if not is_own(cls):  # so that a name of the toolkit is taken before a user's file takes it
+                    self._load(key)
+                known = self._entries.get(key, cls)
+                # a module that is gone has failed to import, and its file may have been put right since
+                if known is not cls and known.__module__ in sys.modules:
+                    raise ValueError(
+                        f"{self.kind} '{key}' is registered twice: in {self._places[key]} and in {place}; "
+                        "give one of them another name"
+                    )
+                self._entries[key] = cls
+                self._places[key] = place
             return cls
 
         return add
 
     def names(self) -> list[str]:
         """All names, sorted."""
+        return sorted(self.in_order())
+
+    def in_order(self) -> list[str]:
+        """All names: those of the table in its order, then the others as they were registered."""
         importlib.import_module(self.home)
-        return sorted(self._entries)
+        return [*dict.fromkeys([*annexes.modules_of(self.kind), *self._entries])]
 
     def get(self, name: str) -> type:
         """The class called `name`.
@@ -72,13 +81,18 @@ class Registry:
         Raises:
             KeyError: there is none; the message has the nearest names.
         """
-        names = self.names()
+        self._load(name)
         if name not in self._entries:
-            raise KeyError(f"unknown {self.kind} '{name}'{did_you_mean(name, names)}")
+            raise KeyError(f"unknown {self.kind} '{name}'{did_you_mean(name, self.names())}")
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names()
+        return name in self.in_order()
+
+    def _load(self, name: str) -> None:
+        importlib.import_module(self.home)
+        if name not in self._entries:
+            annexes.load(self.kind, name)
 
 
 def is_own(cls: type) -> bool:
@@ -111,3 +125,4 @@ LEARNING_RATES = Registry("learning rate", "paddlevideo_fast.solver.learning_rat
 METRICS = Registry("metric", "paddlevideo_fast.metrics")
 CALLBACKS = Registry("callback", "paddlevideo_fast.engine.callbacks")
 TRACKERS = Registry("tracker", "paddlevideo_fast.engine.trackers")
+EXTENSIONS = Registry("extension", "paddlevideo_fast.engine.extension")

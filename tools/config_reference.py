@@ -163,12 +163,13 @@ class _Page:
         if group.settings:
             yield from self.arguments(group.settings)
         names_of: dict[int, list[str]] = {}  # train, valid and test are one section under three keys
-        for name, section in group.members.items():
+        members = group.all_members()
+        for name, section in members.items():
             names_of.setdefault(id(section), []).append(name)
         for names in names_of.values():
             here = (*path, " / ".join(names))
             yield from self.heading(here)
-            yield from self.section(group.members[names[0]], here)
+            yield from self.section(members[names[0]], here)
 
     def part(self, part: Any, path: KeyNames) -> Lines:
         """Lines about an argument that is, or holds, components: a registry or a section."""

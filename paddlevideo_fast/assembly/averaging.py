@@ -19,17 +19,17 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from paddlevideo_fast.assembly.callbacks import make_evaluator, statistics_evaluator
+from paddlevideo_fast.assembly.build import make_evaluator, statistics_evaluator
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.classes import checked_class_names
 from paddlevideo_fast.assembly.data import Pipelines, make_split
 from paddlevideo_fast.assembly.plan import make_metric, make_precision
 from paddlevideo_fast.config import Config, RunSpec
-from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator, population_statistics
+from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator
 from paddlevideo_fast.engine.callbacks.evaluation import Selection
+from paddlevideo_fast.engine.callbacks.precise_bn import PreciseBN, population_statistics, put_statistics
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.output import run_of_config
-from paddlevideo_fast.engine.precise_bn import put_statistics
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, WeightError
 from paddlevideo_fast.io.files import as_path, atomic_write_all
 from paddlevideo_fast.io.locks import only_writer
@@ -127,7 +127,7 @@ def _candidates(spec: RunSpec, files: Sequence[Path], last: int | None) -> list[
 def _averager(spec: RunSpec, pipelines: Pipelines, stack: contextlib.ExitStack) -> Averager:
     """What validates weights of the run's network; `stack` ends its loaders."""
     model = build_for_clips(spec.model, spec.run.amp, load_pretrained=False)
-    selection, metric = Selection(spec.selection), make_metric(spec)
+    selection, metric = spec.extension(Selection) or Selection(), make_metric(spec)
     if metric.value_names:
         selection.check(metric.names_with(classes_of(spec.model)))
     distribution, precision = Distribution(), make_precision(spec)
@@ -136,8 +136,9 @@ def _averager(spec: RunSpec, pipelines: Pipelines, stack: contextlib.ExitStack) 
     evaluator = make_evaluator(spec, valid, precision, distribution)
     statistics = None
     if spec.holds("DATASET.train"):
+        num_batches = (spec.extension(PreciseBN) or PreciseBN()).num_iters_preciseBN
         train = make_split(spec, "train", model.layout, distribution, pipelines=pipelines)
-        statistics = statistics_evaluator(spec, train, precision, distribution)
+        statistics = statistics_evaluator(spec, train, precision, distribution, num_batches)
         stack.callback(statistics.loader.close)
 
     def evaluate() -> Metrics:

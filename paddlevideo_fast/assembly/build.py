@@ -1,7 +1,8 @@
 """Builds what a training run is made of, for the run itself and for the doctor, which measures it."""
 
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +10,19 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.assembly.classes import balance, class_names
-from paddlevideo_fast.assembly.data import Split, make_split
+from paddlevideo_fast.assembly.data import Split, make_loader, make_split
 from paddlevideo_fast.assembly.distillation import Distillation, make_distillation
 from paddlevideo_fast.assembly.features import head_only, with_features
 from paddlevideo_fast.assembly.plan import RunPlan, batch_shapes
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.spec import ComponentSection
 from paddlevideo_fast.device import tune_gpu
-from paddlevideo_fast.engine import Distribution, Trainer
+from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator, Precision, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.protocols import BatchLoader
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_for_clips, count_parameters
-from paddlevideo_fast.modeling.freezing import Freezing, frozen_parameters
+from paddlevideo_fast.modeling.freezing import frozen_parameters
 from paddlevideo_fast.modeling.lora import add_lora
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from paddlevideo_fast.modeling.stages import learned_parameters, parameters_in
@@ -35,23 +36,33 @@ logger = get_logger(__name__)
 
 @dataclass
 class TrainingSetup:
-    """What a training run is made of, before its first step.
+    """What a training run is made of, before its first step. Extensions change it while it is built.
 
     Attributes:
-        classes: a line on the records of each class; see `assembly.classes`.
-        lora: a line on what trains with LoRA, and what that saves; empty without it.
+        plan: of the run.
+        model: the network.
+        optimizer, curve, split: made after the network, so unset while extensions change it. The curve is
+            scaled to the clips of an update, the split is the training data.
+        distribution: the processes of the run.
+        valid: the validation data; None where the run does not validate.
+        store: where checkpoints go; None before the run has its output folder.
+        callbacks: further ones, which extensions add while they change the network.
+        trains_later: names of parameters that are frozen now and will train later.
+        notes: lines for the log, before the first step.
         distillation: gives the loss in place of the model.
     """
 
     plan: RunPlan
     model: Any
-    optimizer: Any
-    curve: LearningRate
-    split: Split
+    optimizer: Any = None
+    curve: LearningRate = None  # type: ignore[assignment]
+    split: Split = None  # type: ignore[assignment]
     distribution: Distribution = field(default_factory=Distribution)
-    freezing: Freezing | None = None
-    classes: str = ""
-    lora: str = ""
+    valid: Split | None = None
+    store: CheckpointStore | None = None
+    callbacks: list[Callback] = field(default_factory=list)
+    trains_later: frozenset[str] = frozenset()
+    notes: list[str] = field(default_factory=list)
     distillation: Distillation | None = None
 
     @property
@@ -63,6 +74,16 @@ class TrainingSetup:
     def accumulate_steps(self) -> int:
         """Batches of a process that make one optimizer step."""
         return self.spec.accumulate_steps(self.distribution.world_size)
+
+    def evaluator(self, split: Split, max_batches: int | None = None) -> Evaluator:
+        """Runs the network over a part of the data; see `make_evaluator`."""
+        return make_evaluator(self.spec, split, self.plan.precision, self.distribution, max_batches)
+
+    def statistics_evaluator(self, max_batches: int) -> Evaluator:
+        """Runs the network over the training data; see `statistics_evaluator`."""
+        return statistics_evaluator(
+            self.spec, self.split, self.plan.precision, self.distribution, max_batches
+        )
 
     def phase_loader(self) -> Callable[[Phase], BatchLoader]:
         """A function from a phase to the loader of its batches: always the same loader, so its workers stay.
@@ -137,22 +158,28 @@ def training_setup(
         logger.info("device: %s%s", told, ", channels last" if model.layout == "NTHWC" else "")
     if from_features:
         model = head_only(spec, model)
-    lora = "" if spec.lora is None else _with_lora(spec, model)
-    freezing = None if from_features else _frozen(spec, model, plan.phases[-1].end_epoch)
-    optimizer, curve = build_optimizer({**(spec.optimizer or {}), "learning_rate": plan.curve}, model)
+    setup = TrainingSetup(plan, model, distribution=distribution)
+    if spec.lora is not None:
+        setup.notes.append(_with_lora(spec, model))
+    for extension in spec.extensions:
+        extension.on_model(setup)
+    model = setup.model
+    setup.optimizer, curve = build_optimizer({**(spec.optimizer or {}), "learning_rate": plan.curve}, model)
     if (spec.optimizer or {}).get("layer_decay") is not None:
         _tell_rates(model)
     if spec.runtime.recompute and not from_features:
         stages = None if spec.runtime.recompute is True else spec.runtime.recompute
         recompute_stages(model, stages, plan.precision.operators)
     split = make_split(spec, "train", model.layout, distribution, folder, plan.pipelines)
-    classes = balance(model, split.dataset)
+    setup.notes.insert(0, balance(model, split.dataset))
     if from_features:
         split = with_features(spec, "train", split)
-    model = with_static_graph(spec, model)
-    curve = scaled(spec, curve, distribution.world_size, len(split.dataset))
-    taught = make_distillation(spec, plan.teacher, model, split, plan.precision)
-    return TrainingSetup(plan, model, optimizer, curve, split, distribution, freezing, classes, lora, taught)
+    for extension in spec.extensions:
+        split = extension.on_data(setup, "train", split)
+    setup.model, setup.split = with_static_graph(spec, model), split
+    setup.curve = scaled(spec, curve, distribution.world_size, len(split.dataset))
+    setup.distillation = make_distillation(spec, plan.teacher, setup.model, split, plan.precision)
+    return setup
 
 
 def with_static_graph(spec: RunSpec, model: Any) -> Any:
@@ -168,23 +195,6 @@ def with_static_graph(spec: RunSpec, model: Any) -> Any:
     backend = "CINN" if spec.runtime.cinn else None
     # without `full_graph` Paddle cuts the graph at what it cannot trace, and fails on some of the networks
     return paddle.jit.to_static(model, build_strategy=strategy, backend=backend, full_graph=True)
-
-
-def _frozen(spec: RunSpec, model: nn.Layer, num_epochs: int) -> Freezing | None:
-    """Freezes what FINETUNE names, and tells how much of the model that is."""
-    if spec.finetune is None:
-        return None
-    parts, unfreeze_at = spec.finetune.freeze, spec.finetune.unfreeze_at
-    freezing = Freezing(model, parts, unfreeze_at)
-    frozen = sum(learned_parameters(model)[name].size for name in freezing.frozen_in(0))
-    share = f"{frozen / 1e6:.2f} M of {count_parameters(model) / 1e6:.2f} M parameters"
-    until = f", until epoch {unfreeze_at} ends" if isinstance(unfreeze_at, int) else ""
-    logger.info("frozen: %s, %s%s", ", ".join(parts) or "nothing", share, until)
-    epochs = [unfreeze_at] if isinstance(unfreeze_at, int) else (unfreeze_at or {}).values()
-    if max(epochs, default=0) >= num_epochs:
-        text = f"the run ends after {num_epochs} epochs, so some parts never train"
-        spec.warn("FINETUNE.unfreeze_at", text)
-    return freezing
 
 
 def _with_lora(spec: RunSpec, model: Any) -> str:
@@ -263,3 +273,40 @@ def scaled(spec: RunSpec, curve: LearningRate, world_size: int, num_samples: int
     else:
         logger.info(text)
     return curve.times(factor)
+
+
+def statistics_evaluator(
+    spec: RunSpec, split: Split, precision: Precision, distribution: Distribution, max_batches: int
+) -> Evaluator:
+    """Runs precise BN over the training data `split`, the last, smaller batch included.
+
+    The clips have the configured shape in every phase.
+    """
+    loader = make_loader(spec, "train", split.dataset, distribution, pad=False)
+    num_batches = min(max_batches, spec.run.max_iters or sys.maxsize)
+    split = replace(split, loader=loader)
+    return make_evaluator(spec, split, precision, distribution, num_batches)
+
+
+def make_evaluator(
+    spec: RunSpec,
+    split: Split,
+    precision: Precision,
+    distribution: Distribution,
+    max_batches: int | None = None,
+) -> Evaluator:
+    """Runs a model over one part of the data: at most `max_batches` batches; None: `max_iters`."""
+    return Evaluator(
+        split.loader,
+        split.preprocess,
+        precision,
+        distribution,
+        on_incidents=split.bad_samples.add,
+        max_batches=spec.run.max_iters if max_batches is None else max_batches,
+        show_progress=is_on_terminal(distribution),
+    )
+
+
+def is_on_terminal(distribution: Distribution) -> bool:
+    """Whether somebody watches this process."""
+    return distribution.is_main and sys.stdout.isatty()

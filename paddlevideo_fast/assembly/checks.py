@@ -7,83 +7,58 @@ effect, or what may be meant and is more often a slip: validation at 112 pixels,
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, starmap
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import paddle
 
 from paddlevideo_fast.assembly.data import Pipelines
-from paddlevideo_fast.assembly.teacher import TeacherPlan, distillation_problems
+from paddlevideo_fast.assembly.teacher import distillation_problems
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.engine.callbacks import ProfilerOptions
-from paddlevideo_fast.engine.callbacks.evaluation import Selection
+from paddlevideo_fast.engine.extension import Problem, Problems
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import FrameDecoder, VideoDecoder
 from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.machine import gpu_number
-from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import activation_of, classes_of
 from paddlevideo_fast.registry import BACKBONES, DATASETS, HEADS, METRICS, MIXES, did_you_mean
 from paddlevideo_fast.schedule import Phase
 from paddlevideo_fast.solver import LearningRate
 
+if TYPE_CHECKING:
+    from paddlevideo_fast.assembly.plan import RunPlan
+
 _USUAL_GROWTH = 1.5  # a test at 256 pixels after training at 224 is usual
 _IS_MEANT = "; is that meant?"
 
 
-class Problem(NamedTuple):
-    """What is wrong with a key, or may be.
-
-    Attributes:
-        key: dotted; behind it may stand `=` and the value.
-        text: what is wrong, and what to do.
-        is_error: it ends the run; else it is a warning.
-    """
-
-    key: str
-    text: str
-    is_error: bool = True
-
-
-Problems = Iterator[Problem]
-
-
-def check_training(
-    spec: RunSpec,
-    names: Sequence[SplitName],
-    pipelines: Pipelines,
-    phases: Sequence[Phase],
-    curve: LearningRate,
-    metric: VideoMetric | None,
-    teacher: TeacherPlan | None = None,
-) -> None:
+def check_training(plan: "RunPlan", names: Sequence[SplitName], curve: LearningRate) -> None:
     """Checks a training.
 
     Args:
-        spec: of the run.
+        plan: of the run.
         names: of the parts of the data that it reads.
-        pipelines: of the spec.
-        phases: of the run.
         curve: the configured learning rate.
-        metric: of the validation; None where the run does not validate.
-        teacher: of DISTILLATION.
 
     Raises:
         ConfigError: with all that cannot be meant.
     """
+    spec, pipelines = plan.spec, plan.pipelines
     _report(
         spec,
         chain(
             _of_environment(spec),
             _of_sections(spec, names, pipelines, curve),
-            _of_selection(spec, metric),
+            _of_pairs(spec),
+            *(extension.problems(plan) for extension in spec.extensions),
             _of_features(spec),
             _of_lora(spec),
-            _of_multigrid(spec, phases),
-            starmap(Problem, distillation_problems(spec, teacher, pipelines)),
+            _of_multigrid(spec, plan.phases),
+            starmap(Problem, distillation_problems(spec, plan.teacher, pipelines)),
         ),
     )
 
@@ -138,9 +113,6 @@ def _static_graph(spec: RunSpec) -> Problems:
     run, settings = spec.run, spec.runtime
     if run.to_static and run.multigrid:
         yield Problem("to_static", "multigrid changes the network while it trains; keep one of the two")
-    elif run.to_static and spec.precise_bn:
-        text = "PRECISEBN looks into the network, which is hidden then; keep one of the two"
-        yield Problem("to_static", text)
     elif run.to_static and run.amp and gpu_number(paddle.get_device()) is None:
         yield Problem("to_static", "a CPU rounds for amp outside the graph; keep one of the two")
     elif run.to_static and run.amp and paddle.__version__.startswith("2."):
@@ -179,7 +151,6 @@ def _of_sections(
     yield from _without_classes(spec)
     yield from _sizes(spec, names, pipelines)
     if "train" in names:
-        yield from _unfreezing(spec)
         yield from _same_clips(spec, pipelines["train"].sample)
         misfit = curve.misfit(spec.run.epochs) if curve else ""
         if misfit:
@@ -372,35 +343,18 @@ def _crop_size(spec: RunSpec, pipelines: Pipelines, name: SplitName) -> int:
     return own or pipelines.crop_size(name)
 
 
-def _unfreezing(spec: RunSpec) -> Problems:
-    """What fixes the parameters that train at the first step, beside parts that begin to train later."""
-    key = "FINETUNE.unfreeze_at"
-    if spec.finetune is None or not spec.finetune.unfreeze_at:
-        return
-    if spec.run.to_static:
-        yield Problem(key, "a static graph keeps what is frozen; take to_static out")
-    if (spec.optimizer or {}).get("use_multi_tensor"):
-        text = "one operator for all parameters keeps those of the first step; take use_multi_tensor out"
-        yield Problem(key, text)
-    if spec.distributed.sharding_degree > 1:
-        text = "a sharded optimizer deals its parameters out before the first step; take sharding_degree out"
-        yield Problem(key, text)
-
-
 # --- what a training does beside its steps
 
 
-def _of_selection(spec: RunSpec, metric: VideoMetric | None) -> Problems:
-    """A selection among validations that the run does not make, or by a value that they do not give."""
-    if not spec.holds("SELECTION"):
-        return
-    if metric is None:
-        text = "compares validations, and this run has none: it needs DATASET.valid and validate"
-        yield Problem("SELECTION", text)
-    elif metric.value_names:
-        Selection(spec.selection).check(metric.names_with(classes_of(spec.model)))
-    if spec.selection.min_delta and spec.selection.patience is None:
-        yield Problem("SELECTION.min_delta", "has no effect without SELECTION.patience", is_error=False)
+def _of_pairs(spec: RunSpec) -> Problems:
+    """Options that exclude each other, and options that have no effect beside another."""
+    for extension in spec.extensions:
+        for key, reason in extension.excludes.items():
+            if spec.config.at(key):
+                yield Problem(key, reason)
+        for key, reason in extension.replaces.items():
+            if spec.holds(key):
+                yield Problem(key, f"has no effect: {reason}", is_error=False)
 
 
 def _of_features(spec: RunSpec) -> Problems:
@@ -414,7 +368,7 @@ def _of_features(spec: RunSpec) -> Problems:
         yield Problem("multigrid", text)
     if spec.run.train_dali:
         yield Problem("train_dali", "reads videos, and training reads features; leave one of the two out")
-    if spec.finetune is not None and spec.finetune.unfreeze_at:
+    if spec.config.at("FINETUNE.unfreeze_at"):
         text = "the backbone does not run in a training on features; leave one of the two out"
         yield Problem("FINETUNE.unfreeze_at", text)
     if "layout" in getattr(MIXES.get((spec.mix or {"name": "Mixup"})["name"]), "injected", ()):
@@ -431,7 +385,7 @@ def _of_lora(spec: RunSpec) -> Problems:
     """What decides on the parameters that train, beside LORA."""
     if spec.lora is None:
         return
-    if spec.finetune is not None:
+    if spec.config.get("FINETUNE") is not None:
         text = "LORA freezes all but its matrices and LORA.train; leave one of the two sections out"
         yield Problem("FINETUNE", text)
     if spec.run.features is not None:

@@ -64,9 +64,9 @@ def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:
     phases, planned = plan_phases(spec, curve, pipelines, world_size)
     metric = make_metric(spec) if spec.run.validate else None
     names: list[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]
-    teacher = plan_teacher(spec)
-    check_training(spec, names, pipelines, phases, curve, metric, teacher)
-    return RunPlan(spec, pipelines, phases, planned, metric, make_precision(spec), teacher)
+    plan = RunPlan(spec, pipelines, phases, planned, metric, Precision(), plan_teacher(spec))
+    check_training(plan, names, curve)
+    return replace(plan, precision=make_precision(spec))
 
 
 def make_metric(spec: RunSpec) -> VideoMetric:

@@ -11,11 +11,11 @@ from typing import Any
 
 import paddle
 
-from paddlevideo_fast.assembly.build import TrainingSetup, training_setup
-from paddlevideo_fast.assembly.callbacks import callbacks_of, make_evaluator, make_naming, reported_run
+from paddlevideo_fast.assembly.build import TrainingSetup, make_evaluator, training_setup
+from paddlevideo_fast.assembly.callbacks import callbacks_of, make_naming, reported_run
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.classes import checked_class_names, class_names
-from paddlevideo_fast.assembly.data import Pipelines, data_identity, make_split
+from paddlevideo_fast.assembly.data import Pipelines, Split, data_identity, make_split
 from paddlevideo_fast.assembly.features import check_backbone, with_features
 from paddlevideo_fast.assembly.plan import RunPlan, make_metric, make_precision, plan_run
 from paddlevideo_fast.config import Config, RunSpec
@@ -117,20 +117,12 @@ def _train(
         if spec.lora:
             kept = report.from_base if report.base else report.loaded
             setup.model.lora.keep_base(setup.model, report.base or base_of(run.weights, "network"), kept)
-    valid = None
+    setup.store = store
     if run.validate:
-        layout = setup.model.layout
-        try:
-            valid = make_split(spec, "valid", layout, distribution, store.folder, plan.pipelines)
-        except AnnotationError as error:
-            if spec.config.get("validate") is not None:
-                raise
-            raise AnnotationError(f"{error}; without validation trains  -o validate=false") from error
-        if run.features is not None:
-            valid = with_features(spec, "valid", valid)
+        setup.valid = _validation(setup)
     trainer = setup.trainer(
         setup.phase_loader(),
-        callbacks_of(setup, store, valid, callbacks, names),
+        callbacks_of(setup, store, callbacks, names),
         data_identity=data_identity(spec, setup.split),
     )
     if checkpoint is not None:
@@ -147,7 +139,7 @@ def _train(
                 write_class_names(store.folder, names)
     _describe(trainer, setup, checkpoint)
     with contextlib.ExitStack() as stack:
-        for used in (setup.split, valid):
+        for used in (setup.split, setup.valid):
             if used is not None:
                 stack.callback(used.loader.close)
         stack.enter_context(trainer.interrupt)
@@ -160,6 +152,23 @@ def _train(
     if distribution.is_main:
         _tell_end(spec, store, trainer)
     return trainer
+
+
+def _validation(setup: TrainingSetup) -> Split:
+    """The validation data of a run."""
+    spec, folder = setup.spec, setup.store.folder if setup.store else None
+    pipelines = setup.plan.pipelines
+    try:
+        valid = make_split(spec, "valid", setup.model.layout, setup.distribution, folder, pipelines)
+    except AnnotationError as error:
+        if spec.config.get("validate") is not None:
+            raise
+        raise AnnotationError(f"{error}; without validation trains  -o validate=false") from error
+    if spec.run.features is not None:
+        valid = with_features(spec, "valid", valid)
+    for extension in spec.extensions:
+        valid = extension.on_data(setup, "valid", valid)
+    return valid
 
 
 def _in_own_folder(spec: RunSpec, distribution: Distribution) -> RunSpec:
@@ -338,9 +347,8 @@ def _describe(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | Non
         share = -(-len(dataset) // dataset.clips_per_video)
         text = "an epoch reads %d of the %d videos and makes %d clips of each"
         logger.info(text, share, len(dataset), dataset.clips_per_video)
-    logger.info(setup.classes)
-    if setup.lora:
-        logger.info(setup.lora)
+    for note in setup.notes:
+        logger.info(note)
     flags = [
         f"{name}={value}"
         for name, value in sorted(os.environ.items())

@@ -12,7 +12,7 @@ import mimetypes
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def load_config(
         ConfigError: with all problems, each with file and line or the number of its override.
     """
     config = read_with_bases(str(path))
-    problems = apply_overrides(config, overrides, root.members)
+    problems = apply_overrides(config, overrides)
     if PATHS in config:
         problems.append(config.problem(PATHS, "is for a file; paths of -o start from the working folder"))
     _refuse_secrets(config)
@@ -294,13 +294,13 @@ def _texts(value: Any, where: str, expected: str) -> list[str]:
     return texts
 
 
-def apply_overrides(config: Config, overrides: Sequence[str], sections: Collection[str] = ()) -> list[str]:
+def apply_overrides(config: Config, overrides: Sequence[str]) -> list[str]:
     """Applies each override in order and returns the problems of those that cannot be applied.
 
     The key is split from the value at the first `=` and at each dot; a number steps into a list. The value
     is YAML, so `1e-4` is a float and `[1, 2]` a list, and nothing is ever executed. The last key may be new;
-    those before it must exist, or be one of `sections` at the top level. A mapping as value replaces the
-    whole section.
+    those before it must exist. A section at the top level, whose name is in capitals, is made where it is
+    missing: only the check knows the sections of plug-ins. A mapping as value replaces the whole section.
     """
     problems: list[str] = []
     budget = Budget()
@@ -311,8 +311,8 @@ def apply_overrides(config: Config, overrides: Sequence[str], sections: Collecti
             if path == [IMPORTS]:  # added to the imports of the files and of earlier overrides
                 config.imports += take_imports(Config({IMPORTS: source.data}, {(): name}))
                 continue
-            if path[0] in sections and len(path) > 1:
-                config.setdefault(path[0], {})
+            if len(path) > 1 and path[0].isupper() and path[0] not in config:
+                config[path[0]], config.origins[path[0],] = {}, name
             _set(config, path, source, name)
         except ConfigError as error:
             problems += error.problems

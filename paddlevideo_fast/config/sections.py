@@ -185,6 +185,7 @@ class Group(Section):
     Args:
         members: the sections in it.
         settings: dataclass whose fields are the plain keys, or None.
+        takes_options: whether sections and keys of extensions may stand in it: at the top level of a config.
         required: members that must be there.
         replaced_by: required member -> member that takes its place; the two exclude each other.
         needs: dotted key of a section -> those it is of no use without; for the whole config.
@@ -193,6 +194,7 @@ class Group(Section):
 
     members: Mapping[str, Section] = field(default_factory=dict)
     settings: type | None = None
+    takes_options: bool = False
     required: tuple[str, ...] = ()
     replaced_by: Mapping[str, str] = field(default_factory=dict)
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -210,9 +212,12 @@ class Group(Section):
             elif value.get(name) is not None and replaced:
                 found.problem((*path, name), f"{other} stands for it; keep one of the two")
         settings = {key: item for key, item in value.items() if key not in self.members}
+        if self.takes_options:
+            settings = self._check_options(settings, path, found)
         if self.settings:
-            at_top = {} if path else {key: [*_holders(self.members, key, value)] for key in settings}
-            check_arguments(self.settings, settings, path, found, known=self.members, owner="", deeper=at_top)
+            members = self.all_members() if set(settings) - {*arguments_of(self.settings)} else self.members
+            at_top = {} if path else {key: [*_holders(members, key, value)] for key in settings}
+            check_arguments(self.settings, settings, path, found, known=members, owner="", deeper=at_top)
         else:
             for key in settings:
                 found.problem((*path, key), f"unknown key{did_you_mean(key, self.members)}")
@@ -223,10 +228,30 @@ class Group(Section):
             if found.config.holds(having):
                 found.problems += found.config.missing(having, *needed)
 
+    def _check_options(self, given: Mapping[str, Any], path: KeyPath, found: Findings) -> dict[str, Any]:
+        """Checks what belongs to extensions, and returns the rest."""
+        own = {key: registries.EXTENSIONS.get(key) for key in given if key in registries.EXTENSIONS}
+        for cls in dict.fromkeys(own.values()):
+            at_top = {key: given[key] for key, owner in own.items() if owner is cls}
+            for key in [key for key in at_top if has_section(cls, key)]:
+                if (section := at_top.pop(key)) is not None:
+                    Group(settings=cls).check(section, (*path, key), found)
+            if at_top:
+                check_arguments(cls, at_top, path, found)
+        return {key: item for key, item in given.items() if key not in own}
+
+    def all_members(self) -> dict[str, Section]:
+        """The sections, those of extensions included, whose modules are imported for it."""
+        if not self.takes_options:
+            return dict(self.members)
+        options = {key: registries.EXTENSIONS.get(key) for key in registries.EXTENSIONS.in_order()}
+        own = {key: Group(settings=cls) for key, cls in options.items() if has_section(cls, key)}
+        return {**self.members, **own}
+
     def holders(self, key: str, value: Any) -> Iterator[str]:
         if self.settings and key in arguments_of(self.settings):
             yield key
-        yield from _holders(self.members, key, value)
+        yield from _holders(self.all_members(), key, value)
 
     def build(self, value: Any) -> Any:
         built = {name: section.build(value[name]) for name, section in self.members.items() if name in value}
@@ -258,6 +283,11 @@ def _holders(sections: Mapping[str, Section], key: str, value: Any) -> Iterator[
     for name, section in sections.items():
         inside = value.get(name) if isinstance(value, Mapping) else None
         yield from (f"{name}.{place}" for place in section.holders(key, inside))
+
+
+def has_section(option: type, key: str) -> bool:
+    """Whether an extension has a section of its own at a key; else the key is one of its fields."""
+    return key not in arguments_of(option)
 
 
 def parts_of(cls: type) -> Mapping[str, Section]:
@@ -469,6 +499,7 @@ ROOT = Group(
         "INFERENCE": Unsupported("prediction reads videos as PIPELINE.valid says"),
     },
     settings.RunSettings,
+    takes_options=True,
     required=("MODEL", "DATASET", "PIPELINE"),
     needs={
         "DATASET.train": ("PIPELINE.train", "OPTIMIZER"),

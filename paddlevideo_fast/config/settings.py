@@ -193,22 +193,6 @@ class PipelineSettings:
 
 
 @dataclass(frozen=True)
-class FinetuneSettings:
-    """Parts of the network that keep their weights.
-
-    Args:
-        freeze: names of stages (`stem`, `res2`, …; an unknown name makes an error that lists them), names of
-            parameters or their starts up to a dot, or patterns such as `backbone.*.bias`. What is frozen gets
-            no update and no weight decay; its batch norms use and keep their running statistics.
-        unfreeze_at: how many epochs pass before all of it trains; or a mapping from items of `freeze` to
-            epochs, in which an item that is missing never trains; null: nothing of it trains.
-    """
-
-    freeze: Sequence[str]
-    unfreeze_at: PositiveInt | dict[str, PositiveInt] | None = None
-
-
-@dataclass(frozen=True)
 class LoraSettings:
     """LoRA: the network keeps its weights, and two small matrices beside each of some linear layers train.
 
@@ -255,53 +239,6 @@ class DistillationSettings:
     share: Share = 0.9
     student_num_frames: Size | None = None
     student_crop_size: Size | None = None
-
-
-@dataclass(frozen=True)
-class EmaSettings:
-    """A moving average of the weights, which is evaluated and saved.
-
-    Args:
-        decay: share of the average that is kept at a step.
-    """
-
-    decay: Annotated[float, Range(0.0, 1.0)] = 0.9999
-
-
-@dataclass(frozen=True)
-class PreciseBNSettings:
-    """Batch-norm statistics of the training data as a whole.
-
-    Args:
-        preciseBN_interval: epochs between two measurements; the last epoch is always followed by one.
-        num_iters_preciseBN: batches of one measurement; at most the training data once.
-    """
-
-    preciseBN_interval: PositiveInt = 5
-    num_iters_preciseBN: PositiveInt = 200
-
-
-@dataclass(frozen=True)
-class SelectionSettings:
-    """Which validation is the best, and when training stops early.
-
-    Args:
-        metric: the value that decides: any value that validation gives, such as `mean_class_acc` or `loss`.
-            null for the first value that begins with `top`; the first of all if there is none.
-        mode: whether a high value (`max`) or a low value (`min`) is good; null for `min` with a loss and
-            `max` with anything else.
-        patience: stop training after this many validations in a row without an improvement; null for never.
-        min_delta: an improvement for `patience` must be larger than this. The best weights are saved after
-            any improvement.
-        mean_of: how many validations in a row are compared by their mean, so that one lucky epoch does not
-            decide. 1: each alone, as PaddleVideo does; null: a quarter of the run's validations, at most 5.
-    """
-
-    metric: str | None = None
-    mode: Literal["max", "min"] | None = None
-    patience: PositiveInt | None = None
-    min_delta: NonNegative = 0.0
-    mean_of: PositiveInt | None = None
 
 
 @dataclass(frozen=True)
@@ -540,13 +477,9 @@ class DaliData:
 # Sections of settings: key to the field of `RunSpec`, the dataclass, and whether the section is None, not its
 # defaults, where the config leaves it out.
 SECTIONS: dict[str, tuple[str, type, bool]] = {
-    "FINETUNE": ("finetune", FinetuneSettings, True),
     "LORA": ("lora", LoraSettings, True),
     "DISTILLATION": ("distillation", DistillationSettings, True),
-    "EMA": ("ema", EmaSettings, True),
-    "SELECTION": ("selection", SelectionSettings, False),
     "GRADIENT_ACCUMULATION": ("accumulation", GradientAccumulation, True),
-    "PRECISEBN": ("precise_bn", PreciseBNSettings, True),
     "MULTIGRID": ("multigrid", MultigridSettings, True),
     "DISTRIBUTED": ("distributed", DistributedSettings, False),
     "RUNTIME": ("runtime", RuntimeSettings, False),

@@ -6,19 +6,25 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from paddlevideo_fast.annexes import ALWAYS
 from paddlevideo_fast.config import settings
 from paddlevideo_fast.config.document import Config
-from paddlevideo_fast.config.sections import NamedItem
+from paddlevideo_fast.config.sections import NamedItem, has_section
 from paddlevideo_fast.config.settings import SplitName, settings_from
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.log import get_logger, warn_once
+from paddlevideo_fast.registry import EXTENSIONS
+
+if TYPE_CHECKING:
+    from paddlevideo_fast.engine.extension import Extension
 
 _LOGGER = get_logger(__name__)
 
 ComponentSection = Mapping[str, Any]
 Work = TypeVar("Work", bound=Callable[..., Any])
+Option = TypeVar("Option", bound="Extension")
 VISUALDL = "visualdl"  # the name in the registry of trackers
 
 
@@ -63,12 +69,9 @@ class RunSpec:
         model, optimizer, metric, mix: the sections MODEL, OPTIMIZER, METRIC and MIX.
         callbacks: the user's own, items of the list CALLBACKS.
         trackers: items of the list TRACKERS, with or without VisualDL as `use_visualdl` says.
-        finetune: the parts of the network that keep their weights.
+        extensions: the options of the run, in the order in which they take part.
         lora: the small matrices that train in their place.
         distillation: the teacher whose scores the network learns.
-        ema: the moving average of the weights.
-        selection: which validation is the best, and when training stops early.
-        precise_bn: batch-norm statistics of the training data as a whole.
         accumulation: the clips that an update of the weights has to reach.
         multigrid: the section MULTIGRID; without `run.multigrid` it has no effect.
         distributed: how the processes work together.
@@ -86,12 +89,9 @@ class RunSpec:
     mix: ComponentSection | None
     callbacks: Sequence[NamedItem]
     trackers: Sequence[NamedItem]
-    finetune: settings.FinetuneSettings | None
+    extensions: tuple[Extension, ...]
     lora: settings.LoraSettings | None
     distillation: settings.DistillationSettings | None
-    ema: settings.EmaSettings | None
-    selection: settings.SelectionSettings
-    precise_bn: settings.PreciseBNSettings | None
     accumulation: settings.GradientAccumulation | None
     multigrid: settings.MultigridSettings | None
     distributed: settings.DistributedSettings
@@ -122,6 +122,7 @@ class RunSpec:
             mix=config.get("MIX"),
             callbacks=config.get("CALLBACKS") or (),
             trackers=_trackers(config),
+            extensions=_extensions(config),
             **sections,
         )
 
@@ -137,6 +138,10 @@ class RunSpec:
         if spec.run.validate:
             config.require("validate", "DATASET.valid")
         return spec
+
+    def extension(self, kind: type[Option]) -> Option | None:
+        """The option of a kind; None where the run goes without it."""
+        return next((each for each in self.extensions if isinstance(each, kind)), None)
 
     def in_folder(self, output_dir: str) -> RunSpec:
         """The same run with another output folder, which the saved config names, too."""
@@ -186,6 +191,21 @@ class RunSpec:
 def names_of(items: Sequence[NamedItem]) -> list[str]:
     """The names in a list of components."""
     return [item if isinstance(item, str) else next(iter(item)) for item in items]
+
+
+def _extensions(config: Config) -> tuple[Extension, ...]:
+    """The options of a run; those that another one takes the place of are left out."""
+    options: dict[str, Extension] = {}
+    for name in EXTENSIONS.in_order():
+        if config.get(name) is not None or name in ALWAYS:
+            cls: type[Extension] = EXTENSIONS.get(name)
+            option = cls.of(config.get(name) if has_section(cls, name) else config, config)
+            if option is not None and option not in options.values():
+                options[name] = option
+    replaced = {key for option in options.values() for key in option.replaces}
+    if config.get("features") is not None:  # neither batch norms nor a backbone run
+        replaced |= {"FINETUNE", "PRECISEBN"}
+    return tuple(option for name, option in options.items() if name not in replaced)
 
 
 def _trackers(config: Config) -> list[NamedItem]:

@@ -159,7 +159,7 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
     if cfg.get("train_dali"):
         raise cfg.error("train_dali", "the doctor times our own reader only; set -o train_dali=false")
     parts = training_setup(plan_run(RunSpec.for_training(cfg)), load_pretrained=False)
-    progress(parts.classes)
+    progress(parts.notes[0])
     loader = own_loader(parts)
     batch_size = loader.batch_sampler.batch_size
     progress(f"training {steps} steps on the real loader")

@@ -5,6 +5,5 @@ from paddlevideo_fast.engine.distribution import Distribution, FleetDistribution
 from paddlevideo_fast.engine.evaluator import Evaluator
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
 from paddlevideo_fast.engine.output import BackgroundStore, CheckpointStore, ReadOnlyStore
-from paddlevideo_fast.engine.precise_bn import population_statistics
 from paddlevideo_fast.engine.precision import MixedPrecision, Precision, RoundedPrecision, has_dtype
 from paddlevideo_fast.engine.trainer import Trainer

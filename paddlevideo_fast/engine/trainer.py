@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,12 +32,38 @@ from paddlevideo_fast.schedule.phases import Phase
 logger = get_logger(__name__)
 
 
+class Slot(enum.IntEnum):
+    """When a callback runs among the others, whose hooks run slot by slot.
+
+    STEP: what makes the step as it shall be. The rate is set before a step, and an average of the weights
+    follows it, so evaluation sees the newest average.
+    EVALUATE: what measures the weights. Statistics of batch norms come before validation, callbacks of users
+    behind it: they see its result.
+    RECORD: what writes down. The records hold the results, and what users' callbacks have changed.
+    SAVE: the checkpoint. A run that dies between the records and it repeats the steps and their records; it
+    never lacks them.
+    SHOW: what reads the records and what is on the disk: pages, trackers, the callbacks of a caller, the
+    profiler, which may end the run, and last the progress bar, below the lines.
+    """
+
+    STEP = 0
+    EVALUATE = 1
+    RECORD = 2
+    SAVE = 3
+    SHOW = 4
+
+
 class Callback(Hooked):
     """Something that happens around the steps; a hook does nothing unless a subclass overrides it.
 
     Hooks run in list order. `fit_end` runs after the last epoch only, `close` always, also after an error.
     A subclass with `only_shows = True` cannot end a run; see `Hooked`.
+
+    Attributes:
+        slot: where a run puts it into its list.
     """
+
+    slot = Slot.EVALUATE
 
     def fit_begin(self, trainer: Trainer) -> None:
         """Before the first step; a resumed run has its state already."""

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.config.load import apply_overrides, read_with_bases
-from paddlevideo_fast.config.sections import ROOT
 from paddlevideo_fast.errors import AnnotationError, ConfigError
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import did_you_mean
@@ -72,7 +71,7 @@ def is_paddlex_config(path: str | Path) -> bool:
 def device_of(path: str | Path, overrides: Sequence[str]) -> str:
     """The device that a config of PaddleX asks for, such as "cpu"; empty where it names none."""
     config = read_with_bases(str(path))
-    apply_overrides(config, overrides, ROOT.members)
+    apply_overrides(config, overrides)
     return str(config["Global"].get("device") or "").partition(":")[0]
 
 

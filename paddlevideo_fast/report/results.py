@@ -14,6 +14,7 @@ from paddlevideo_fast.engine.callbacks.evaluation import best_of
 from paddlevideo_fast.engine.guard import call_hook, only_shown
 from paddlevideo_fast.engine.output import move_aside
 from paddlevideo_fast.engine.trackers import TrackedRun, VisualDL
+from paddlevideo_fast.engine.trainer import Slot
 from paddlevideo_fast.errors import ExplanationError, NonFiniteScoreError
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader import ClipRequest
@@ -291,6 +292,8 @@ class Reporting(Callback):
         metric: holds the predictions of the last validation; None: the run does not validate.
         board: the run's VisualDL; None: there is none.
     """
+
+    slot = Slot.SHOW
 
     run: ReportedRun
     trained: ClipDataset

@@ -255,10 +255,12 @@ def test_several_clips_of_a_video_that_may_be_a_slip(num_clips, override, expect
     ],
 )
 def test_parts_that_train_later_beside_what_is_settled_at_the_first_step(override, message):
-    (problem,) = problems_of(TSM, "FINETUNE={freeze: [stem], unfreeze_at: 3}", override)
+    with pytest.raises(ConfigError) as error:
+        plan_run(spec_of(TSM, "FINETUNE={freeze: [stem], unfreeze_at: 3}", override))
+    (problem,) = error.value.problems
     assert problem.startswith("-o #1  FINETUNE.unfreeze_at: ")
     assert problem.endswith(message)
-    check_evaluation(spec_of(TSM, "FINETUNE={freeze: [stem]}", override), *ALL)
+    plan_run(spec_of(TSM, "FINETUNE={freeze: [stem]}", override))
 
 
 def test_a_mix_of_batches_of_one_clip_has_no_effect(logged):

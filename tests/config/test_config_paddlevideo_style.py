@@ -8,7 +8,7 @@ import pytest
 
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.config import RunSpec, load_config
-from paddlevideo_fast.config.settings import PreciseBNSettings
+from paddlevideo_fast.engine.callbacks import PreciseBN
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.solver import build_optimizer
@@ -34,7 +34,7 @@ def test_it_loads_and_names_what_has_no_effect(warnings):
     spec = RunSpec.of(config)
     assert spec.run.output_dir == "output/data_flat"
     assert spec.accumulate_steps() == 4
-    assert spec.precise_bn == PreciseBNSettings(preciseBN_interval=5, num_iters_preciseBN=200)
+    assert spec.extension(PreciseBN) == PreciseBN(preciseBN_interval=5, num_iters_preciseBN=200)
 
 
 def test_the_saved_form_has_nothing_left_to_warn_about(tmp_path, warnings):

@@ -8,7 +8,8 @@ import pytest
 
 from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.config import settings as settings_module
-from paddlevideo_fast.config.settings import DatasetSettings, EmaSettings, MultigridSettings
+from paddlevideo_fast.config.settings import DatasetSettings, MultigridSettings
+from paddlevideo_fast.engine.callbacks import Ema, Selection
 from paddlevideo_fast.errors import ConfigError
 from tools.config_reference import argument_texts
 
@@ -30,7 +31,8 @@ def test_defaults():
     assert (spec.run.log_interval, spec.run.val_interval, spec.run.accumulate_steps) == (10, 1, 1)
     assert spec.run.resume is None
     assert spec.run.keep_last == 5
-    assert (spec.ema, spec.precise_bn, spec.multigrid, spec.optimizer, spec.splits) == (None,) * 4 + ({},)
+    assert (spec.multigrid, spec.optimizer, spec.splits) == (None, None, {})
+    assert spec.extensions == (Selection(),)
     assert spec.distributed.sharding_degree == 1
 
 
@@ -48,9 +50,9 @@ def test_batch_sizes_and_workers_of_each_split():
 
 
 def test_a_section_that_is_there_and_empty_has_its_defaults():
-    assert spec_of(EMA={}).ema == EmaSettings()
-    assert spec_of(EMA={"decay": 0.5}).ema.decay == 0.5
-    assert spec_of(EMA=None).ema is None
+    assert spec_of(EMA={}).extension(Ema) == Ema()
+    assert spec_of(EMA={"decay": 0.5}).extension(Ema) == Ema(0.5)
+    assert spec_of(EMA=None).extension(Ema) is None
     assert spec_of(MULTIGRID={"LONG_CYCLE": True}).multigrid == MultigridSettings(LONG_CYCLE=True)
 
 

@@ -12,7 +12,7 @@ import paddlevideo_fast  # isort: skip  # noqa: F401  before Paddle 2.6
 import numpy as np
 import paddle
 
-from paddlevideo_fast.assembly.callbacks import make_evaluator
+from paddlevideo_fast.assembly.build import make_evaluator
 from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.assembly.plan import make_metric
 from paddlevideo_fast.config import RunSpec, load_config
@@ -21,8 +21,8 @@ from paddlevideo_fast.engine import (
     Evaluator,
     FleetDistribution,
     Precision,
-    population_statistics,
 )
+from paddlevideo_fast.engine.callbacks.precise_bn import population_statistics
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
 from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.modeling import build_model

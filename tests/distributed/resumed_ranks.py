@@ -14,7 +14,7 @@ import paddle
 
 from paddlevideo_fast.engine import CheckpointStore, Evaluator, FleetDistribution, Trainer, load_checkpoint
 from paddlevideo_fast.engine.callbacks import BatchNormSplits, Callback, Checkpointing, Evaluation, restore
-from paddlevideo_fast.engine.callbacks.evaluation import ExponentialMovingAverage
+from paddlevideo_fast.engine.callbacks.ema import ExponentialMovingAverage
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
 from paddlevideo_fast.engine.output import ReadOnlyStore
 from paddlevideo_fast.loader import Batch

@@ -13,7 +13,6 @@ from paddlevideo_fast.engine import (
     Evaluator,
     TrainingInterrupted,
     load_checkpoint,
-    population_statistics,
 )
 from paddlevideo_fast.engine.callbacks import (
     Checkpointing,
@@ -22,6 +21,7 @@ from paddlevideo_fast.engine.callbacks import (
     PreciseBatchNorm,
     restore,
 )
+from paddlevideo_fast.engine.callbacks.precise_bn import population_statistics
 from paddlevideo_fast.errors import BadSampleShareError
 from paddlevideo_fast.loader import Batch, DecodeFailure
 from paddlevideo_fast.modeling.layers.batch_norm import (

@@ -17,7 +17,6 @@ from paddlevideo_fast.engine import (
     RoundedPrecision,
     TrainingInterrupted,
     load_checkpoint,
-    population_statistics,
 )
 from paddlevideo_fast.engine.callbacks import (
     Callback,
@@ -26,6 +25,7 @@ from paddlevideo_fast.engine.callbacks import (
     Recorder,
     restore,
 )
+from paddlevideo_fast.engine.callbacks.precise_bn import population_statistics
 from paddlevideo_fast.engine.precision import nearest
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink
 from paddlevideo_fast.errors import NonFiniteGradientError, NonFiniteLossError

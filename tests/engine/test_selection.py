@@ -9,7 +9,6 @@ import paddle
 import pytest
 from small_runs import assert_same
 
-from paddlevideo_fast.config.settings import SelectionSettings
 from paddlevideo_fast.engine import CheckpointStore, TrainingInterrupted, load_checkpoint
 from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, Evaluation, restore
 from paddlevideo_fast.engine.callbacks.evaluation import Selection, best_of
@@ -70,7 +69,7 @@ def run(make_trainer, tmp_path):
         store = CheckpointStore(tmp_path / folder, "m")
         store.prepare()
         evaluator = Script()
-        evaluation = Evaluation(evaluator, None, interval, store, Selection(settings))
+        evaluation = Evaluation(evaluator, None, interval, store, settings)
         trainer = make_trainer([evaluation, *([stop] if stop else []), Checkpointing(store)], epochs=epochs)
         evaluator.trainer = trainer
         if resume:
@@ -85,7 +84,7 @@ def run(make_trainer, tmp_path):
     return start
 
 
-PATIENT = SelectionSettings(patience=4, min_delta=0.01)
+PATIENT = Selection(patience=4, min_delta=0.01)
 
 
 def test_training_stops_after_validations_without_an_improvement(run, caplog):
@@ -103,15 +102,15 @@ def test_training_stops_after_validations_without_an_improvement(run, caplog):
 @pytest.mark.parametrize(
     ("settings", "interval", "last", "best"),
     [
-        (SelectionSettings(), 1, 10, {"top1": 0.98, "epoch": 10}),
-        (SelectionSettings(patience=2), 1, 4, {"top1": 0.5, "epoch": 2}),
-        (SelectionSettings(patience=2, min_delta=0.3), 1, 3, {"top1": 0.5, "epoch": 2}),
-        (SelectionSettings(patience=1), 2, 4, {"top1": 0.5, "epoch": 2}),  # epochs 2 and 4
-        (SelectionSettings("loss"), 1, 10, {"loss": 0.7, "epoch": 10}),
-        (SelectionSettings("loss", patience=2), 1, 4, {"loss": 1.5, "epoch": 2}),
-        (SelectionSettings("loss", mode="max"), 1, 10, {"loss": 2.0, "epoch": 1}),
-        (SelectionSettings("top1", mode="min", patience=3), 1, 4, {"top1": 0.3, "epoch": 1}),
-        (SelectionSettings("top5", patience=3), 1, 4, {"top5": 1.0, "epoch": 2}),
+        (Selection(), 1, 10, {"top1": 0.98, "epoch": 10}),
+        (Selection(patience=2), 1, 4, {"top1": 0.5, "epoch": 2}),
+        (Selection(patience=2, min_delta=0.3), 1, 3, {"top1": 0.5, "epoch": 2}),
+        (Selection(patience=1), 2, 4, {"top1": 0.5, "epoch": 2}),  # epochs 2 and 4
+        (Selection("loss"), 1, 10, {"loss": 0.7, "epoch": 10}),
+        (Selection("loss", patience=2), 1, 4, {"loss": 1.5, "epoch": 2}),
+        (Selection("loss", mode="max"), 1, 10, {"loss": 2.0, "epoch": 1}),
+        (Selection("top1", mode="min", patience=3), 1, 4, {"top1": 0.3, "epoch": 1}),
+        (Selection("top5", patience=3), 1, 4, {"top5": 1.0, "epoch": 2}),
     ],
 )
 def test_value_direction_and_patience_decide(run, settings, interval, last, best):
@@ -141,15 +140,15 @@ def test_a_run_that_has_stopped_trains_nothing_more_until_patience_allows_it(run
     again, _ = run("run", PATIENT, resume=True)
     assert again.state.epoch == 6
     assert "training stops after epoch 6" in again.stop_reason
-    more, _ = run("run", SelectionSettings(patience=5, min_delta=0.01), resume=True)
+    more, _ = run("run", Selection(patience=5, min_delta=0.01), resume=True)
     assert more.state.epoch == 10
     assert more.state.best == {"top1": 0.98, "epoch": 10}
 
 
 def test_a_run_that_goes_on_by_another_value_begins_its_best_anew(run, caplog):
     caplog.set_level("INFO", "paddlevideo_fast")
-    run("run", SelectionSettings(), epochs=3)
-    trainer, _ = run("run", SelectionSettings("loss"), resume=True, epochs=5)
+    run("run", Selection(), epochs=3)
+    trainer, _ = run("run", Selection("loss"), resume=True, epochs=5)
     assert trainer.state.best == {"loss": 1.495, "epoch": 5}
     assert "epoch 2 was the best by another value; loss decides now" in caplog.text
 
@@ -211,7 +210,7 @@ def test_without_a_top_value_the_first_value_decides():
 
 def test_an_unknown_value_is_told_with_those_there_are(run):
     with pytest.raises(ConfigError, match=r"SELECTION.metric=mAP: .*loss, top1, top5"):
-        run("run", SelectionSettings("mAP"))
+        run("run", Selection("mAP"))
 
 
 @pytest.mark.parametrize("metric", [CenterCropMetric([1, 3]), MultiCropMetric([2]), MeanAveragePrecision()])

@@ -13,7 +13,8 @@ from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.cli.average import build_parser
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import RunSpec, load_config
-from paddlevideo_fast.engine import Distribution, Evaluator, population_statistics
+from paddlevideo_fast.engine import Distribution, Evaluator
+from paddlevideo_fast.engine.callbacks.precise_bn import population_statistics
 from paddlevideo_fast.errors import CheckpointError, ConfigError, WeightError
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.weights import read_weights

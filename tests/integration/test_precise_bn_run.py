@@ -4,7 +4,8 @@ import numpy as np
 
 from paddlevideo_fast.assembly import plan_run, training_setup
 from paddlevideo_fast.config import RunSpec, load_config
-from paddlevideo_fast.engine import Evaluator, population_statistics
+from paddlevideo_fast.engine import Evaluator
+from paddlevideo_fast.engine.callbacks.precise_bn import population_statistics
 from paddlevideo_fast.loader import build_loader
 from paddlevideo_fast.modeling import load_weights, read_weights
 from tests.support.launching import overriding

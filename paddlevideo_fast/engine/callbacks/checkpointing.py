@@ -10,7 +10,7 @@ import paddle
 
 from paddlevideo_fast.engine.checkpoint import Snapshot, portable_state, restore_optimizer
 from paddlevideo_fast.engine.output import CheckpointStore
-from paddlevideo_fast.engine.trainer import Callback, Trainer
+from paddlevideo_fast.engine.trainer import Callback, Slot, Trainer
 from paddlevideo_fast.errors import CheckpointError
 from paddlevideo_fast.loader.class_names import NAMES_KEY
 from paddlevideo_fast.log import get_logger
@@ -32,6 +32,8 @@ class Checkpointing(Callback):
         keep_last: how many checkpoints of the run stay; None: all.
         class_names: what the classes of the network are called, for later runs; None: not known.
     """
+
+    slot = Slot.SAVE
 
     store: CheckpointStore
     interval: int = 1

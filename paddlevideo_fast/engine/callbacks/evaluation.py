@@ -1,26 +1,28 @@
-"""Validation between epochs: which is the best, and the weights and batch-norm statistics that it sees."""
+"""Validation between epochs, and the section SELECTION: which is the best, and when training stops early."""
 
-import contextlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import paddle
-
-from paddlevideo_fast.config.settings import SelectionSettings
+from paddlevideo_fast.config import Config
+from paddlevideo_fast.config.settings import settings_from
+from paddlevideo_fast.config.types import NonNegative, PositiveInt
 from paddlevideo_fast.engine.evaluator import Evaluator
+from paddlevideo_fast.engine.extension import Extension, Problem, Problems
 from paddlevideo_fast.engine.output import CheckpointStore
-from paddlevideo_fast.engine.precise_bn import Statistics, population_statistics, put_statistics
-from paddlevideo_fast.engine.protocols import VideoModel
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.metrics.accuracy import certainty
-from paddlevideo_fast.modeling.layers.batch_norm import restart_splits
+from paddlevideo_fast.modeling import classes_of
 from paddlevideo_fast.modeling.lora import stored_state
-from paddlevideo_fast.registry import did_you_mean
+from paddlevideo_fast.registry import EXTENSIONS, did_you_mean
+
+if TYPE_CHECKING:
+    from paddlevideo_fast.assembly.build import TrainingSetup
+    from paddlevideo_fast.assembly.plan import RunPlan
 
 logger = get_logger(__name__)
 
@@ -52,15 +54,51 @@ def best_of(best: Mapping[str, float], choice: Mapping[str, float], last: Mappin
     return f"{text}, {interval} of {last['num_samples']} samples" if interval else text
 
 
+@EXTENSIONS.register("SELECTION")
 @dataclass(frozen=True)
-class Selection:
-    """Compares validations by one of their values.
+class Selection(Extension):
+    """Which validation is the best, and when training stops early.
 
     Args:
-        settings: say which value, and whether high or low is good.
+        metric: the value that decides: any value that validation gives, such as `mean_class_acc` or `loss`.
+            null for the first value that begins with `top`; the first of all if there is none.
+        mode: whether a high value (`max`) or a low value (`min`) is good; null for `min` with a loss and
+            `max` with anything else.
+        patience: stop training after this many validations in a row without an improvement; null for never.
+        min_delta: an improvement for `patience` must be larger than this. The best weights are saved after
+            any improvement.
+        mean_of: how many validations in a row are compared by their mean, so that one lucky epoch does not
+            decide. 1: each alone, as PaddleVideo does; null: a quarter of the run's validations, at most 5.
     """
 
-    settings: SelectionSettings = field(default_factory=SelectionSettings)
+    metric: str | None = None
+    mode: Literal["max", "min"] | None = None
+    patience: PositiveInt | None = None
+    min_delta: NonNegative = 0.0
+    mean_of: PositiveInt | None = None
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any] | None, config: Config) -> "Selection":
+        """Every run compares its validations, by the defaults where the config says nothing."""
+        return settings_from(cls, section)
+
+    def problems(self, plan: "RunPlan") -> Problems:
+        """A selection among validations that the run does not make, or by a value that they do not give."""
+        if not plan.spec.holds("SELECTION"):
+            return
+        if plan.metric is None:
+            text = "compares validations, and this run has none: it needs DATASET.valid and validate"
+            yield Problem("SELECTION", text)
+        elif plan.metric.value_names:
+            self.check(plan.metric.names_with(classes_of(plan.spec.model)))
+        if self.min_delta and self.patience is None:
+            yield Problem("SELECTION.min_delta", "has no effect without SELECTION.patience", is_error=False)
+
+    def callbacks(self, setup: "TrainingSetup") -> Iterable[Callback]:
+        metric = setup.plan.metric
+        if setup.valid is not None and metric is not None:
+            evaluator = setup.evaluator(setup.valid)
+            yield Evaluation(evaluator, metric, setup.spec.run.val_interval, setup.store, self)
 
     def check(self, names: Sequence[str]) -> None:
         """Checks that a validation gives the configured value.
@@ -71,7 +109,7 @@ class Selection:
         Raises:
             ConfigError: it does not; the message has the names.
         """
-        name, known = self.settings.metric, {*names, _LOSS}
+        name, known = self.metric, {*names, _LOSS}
         if name is not None and name not in known:
             hint = did_you_mean(name, known)
             listed = "" if "known:" in hint else f" Known: {', '.join(sorted(known))}"
@@ -90,7 +128,7 @@ class Selection:
             return None
         self.check(names)
         usual = next((name for name in names if name.startswith("top")), names[0])
-        name = self.settings.metric or usual
+        name = self.metric or usual
         return name, metrics[name]
 
     def is_better(self, name: str, value: float, than: float | None, by: float = 0.0) -> bool:
@@ -105,7 +143,7 @@ class Selection:
         """
         if math.isnan(value) or than is None:
             return not math.isnan(value)
-        mode = self.settings.mode or ("min" if name.endswith(_LOSS) else "max")
+        mode = self.mode or ("min" if name.endswith(_LOSS) else "max")
         return value > than + by if mode == "max" else value < than - by
 
 
@@ -192,7 +230,7 @@ class Evaluation(Callback):
                 self._save_best(trainer, score, found[1])
             chosen = {"mean_of": self._best.num_values, "mean": self._best.mean}
             trainer.state.choice = {"validations": len(self._values), **chosen}
-            if self._is_better(trainer, score, self._reference, self.selection.settings.min_delta):
+            if self._is_better(trainer, score, self._reference, self.selection.min_delta):
                 self._reference, self._waiting = score, []
         if epoch not in (*self._waiting, self._reference.epoch):  # a run that was interrupted repeats one
             self._waiting.append(epoch)
@@ -210,7 +248,7 @@ class Evaluation(Callback):
 
     def _num_together(self, trainer: Trainer) -> int:
         planned = -(-trainer.num_epochs // self.interval)
-        return self.selection.settings.mean_of or max(1, min(_MAX_TOGETHER, planned // 4))
+        return self.selection.mean_of or max(1, min(_MAX_TOGETHER, planned // 4))
 
     def _is_better(
         self, trainer: Trainer, score: Score, than: Score, by: float = 0.0, with_loss: bool = False
@@ -239,7 +277,7 @@ class Evaluation(Callback):
             trainer.distribution.gather_from(lambda: store.save_weights("best", weights))
 
     def _stop_if_exhausted(self, trainer: Trainer) -> None:
-        settings = self.selection.settings
+        settings = self.selection
         if settings.patience is None or len(self._waiting) < settings.patience or trainer.is_finished:
             return
         least = f" by more than {settings.min_delta:g}" if settings.min_delta else ""
@@ -251,117 +289,3 @@ class Evaluation(Callback):
             f"training stops after epoch {trainer.state.epoch} of {trainer.num_epochs}: no validation has "
             f"improved{least}{since}, {len(self._waiting)} in a row (SELECTION.patience {settings.patience})"
         )
-
-
-class ExponentialMovingAverage(Callback):
-    """Keeps a moving average of the trained parameters, which is evaluated in their place.
-
-    After step t the average is decay_t · average + (1 − decay_t) · parameter with
-    decay_t = min(decay, (1 + t) / (10 + t)), so that the first steps soon lose their weight. Batch-norm
-    statistics are averages already and stay as they are.
-
-    Args:
-        model: whose parameters are averaged.
-        decay: between 0 and 1, such as 0.9998.
-        later: names of parameters that are frozen and will train later. A frozen parameter is its average.
-
-    Reference:
-        Polyak and Juditsky, Acceleration of stochastic approximation by averaging, 1992.
-    """
-
-    def __init__(self, model: VideoModel, decay: float, later: Collection[str] = ()) -> None:
-        self.decay = decay
-        self._parameters = {
-            name: parameter
-            for name, parameter in model.named_parameters()
-            if not parameter.stop_gradient or name in later
-        }
-        self._average = self._flat()
-        self._trained: list[paddle.Tensor] = []
-        self._restored = False
-
-    @paddle.no_grad()
-    def _flat(self) -> paddle.Tensor:
-        """All parameters in one tensor [M], so that a step costs a few calls and not a few for each."""
-        return paddle.concat([parameter.flatten() for parameter in self._parameters.values()])
-
-    def _cut(self, flat: paddle.Tensor) -> list[paddle.Tensor]:
-        """What `_flat` put together."""
-        shapes = [parameter.shape for parameter in self._parameters.values()]
-        parts = paddle.split(flat, [math.prod(shape) for shape in shapes])
-        return [part.reshape(shape) for part, shape in zip(parts, shapes)]
-
-    def fit_begin(self, trainer: Trainer) -> None:
-        if not self._restored:  # weights may have been loaded since
-            self._average = self._flat()
-
-    @paddle.no_grad()
-    def step_end(self, trainer: Trainer) -> None:
-        step = trainer.state.step
-        decay = min(self.decay, (1 + step) / (10 + step))
-        parameters = self._parameters.values()
-        before = self._average.clone() if any(each.stop_gradient for each in parameters) else None
-        self._average.scale_(decay).add_(self._flat().scale_(1 - decay))
-        if before is not None:
-            masks = [paddle.full([each.size], each.stop_gradient, "bool") for each in parameters]
-            self._average = paddle.where(paddle.concat(masks), before, self._average)
-
-    @paddle.no_grad()
-    def before_evaluation(self, trainer: Trainer) -> None:
-        self._trained = self._cut(self._flat())
-        for parameter, average in zip(self._parameters.values(), self._cut(self._average)):
-            paddle.assign(average, parameter)
-
-    @paddle.no_grad()
-    def after_evaluation(self, trainer: Trainer) -> None:
-        for parameter, value in zip(self._parameters.values(), self._trained):
-            paddle.assign(value, parameter)
-        self._trained = []
-
-    @paddle.no_grad()
-    def tensors(self) -> dict[str, Any]:
-        return dict(zip(self._parameters, self._cut(self._average)))
-
-    @paddle.no_grad()
-    def set_tensors(self, tensors: dict[str, Any]) -> None:
-        parts = [paddle.to_tensor(tensors[name]).flatten() for name in self._parameters]
-        self._average = paddle.concat(parts)
-        self._restored = True
-
-
-@dataclass(eq=False)
-class PreciseBatchNorm(Callback):
-    """Replaces running statistics of batch norms by population statistics, before evaluation and checkpoint.
-
-    Args:
-        evaluator: over the training data.
-        interval: in epochs; the last epoch always counts.
-        averaged: evaluation uses averaged weights, for which the statistics are measured once more.
-    """
-
-    evaluator: Evaluator
-    interval: int
-    averaged: bool = False
-    _trained: Statistics = field(default_factory=dict, init=False)
-
-    def epoch_end(self, trainer: Trainer) -> None:
-        if self._is_due(trainer):
-            put_statistics(trainer.model, self._measure(trainer))
-            restart_splits(trainer.model)
-
-    def before_evaluation(self, trainer: Trainer) -> None:
-        if self.averaged and self._is_due(trainer):
-            self._trained = put_statistics(trainer.model, self._measure(trainer))
-
-    def after_evaluation(self, trainer: Trainer) -> None:
-        put_statistics(trainer.model, self._trained)
-        self._trained = {}
-
-    def _is_due(self, trainer: Trainer) -> bool:
-        return trainer.state.epoch % self.interval == 0 or trainer.state.epoch == trainer.num_epochs
-
-    def _measure(self, trainer: Trainer) -> Statistics:
-        with contextlib.closing(self.evaluator.loader):  # its workers end with each pass
-            return population_statistics(
-                self.evaluator, trainer.model, trainer.state.epoch, trainer.interrupt.raise_if_requested
-            )

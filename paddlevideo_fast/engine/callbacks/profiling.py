@@ -12,7 +12,7 @@ import paddle
 from paddle import profiler
 
 from paddlevideo_fast.engine.checkpoint import writing
-from paddlevideo_fast.engine.trainer import Callback, Trainer
+from paddlevideo_fast.engine.trainer import Callback, Slot, Trainer
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.io.files import atomic_write
 from paddlevideo_fast.log import get_logger
@@ -96,6 +96,8 @@ class Profiling(Callback):
     Raises:
         ConfigError: Paddle cannot measure here.
     """
+
+    slot = Slot.SHOW
 
     def __init__(self, options: ProfilerOptions, prefix: Path, rank: int = 0) -> None:
         no_driver = paddle.is_compiled_with_cuda() and not paddle.device.cuda.device_count()

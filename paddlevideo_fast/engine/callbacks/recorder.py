@@ -13,7 +13,7 @@ from paddlevideo_fast.engine.guard import call_hook
 from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.sinks import Record, Sink
 from paddlevideo_fast.engine.trackers import Results, Tracker
-from paddlevideo_fast.engine.trainer import Callback, Trainer
+from paddlevideo_fast.engine.trainer import Callback, Slot, Trainer
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.complexity import MacCounter
 
@@ -33,6 +33,8 @@ class Recorder(Callback):
         one_process_ips: clips a second of one process alone, which efficiency is a share of; None: records
             have no efficiency.
     """
+
+    slot = Slot.RECORD
 
     def __init__(
         self, sinks: Sequence[Sink], interval: int = 10, one_process_ips: float | None = None
@@ -116,6 +118,7 @@ class Recorder(Callback):
 class ProgressBar(Callback):
     """One bar an epoch, below the log lines; for a terminal only."""
 
+    slot = Slot.SHOW
     only_shows = True
 
     def __init__(self) -> None:
@@ -154,6 +157,7 @@ class Complexity(Callback):
         counter: counts in the model that is trained.
     """
 
+    slot = Slot.STEP
     only_shows = True
 
     def __init__(self, counter: MacCounter) -> None:
@@ -186,6 +190,7 @@ class Tracking(Callback):
         store: of the run's checkpoints.
     """
 
+    slot = Slot.SHOW
     only_shows = True
 
     def __init__(self, trackers: Sequence[Tracker], store: CheckpointStore) -> None:

@@ -8,11 +8,9 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast import solver
-from paddlevideo_fast.engine.checkpoint import apply_restored_state
 from paddlevideo_fast.engine.distribution import Distribution
-from paddlevideo_fast.engine.trainer import Callback, Trainer
+from paddlevideo_fast.engine.trainer import Callback, Slot, Trainer
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.layers.batch_norm import (
     BATCH_NORMS,
     set_num_splits,
@@ -33,6 +31,8 @@ class LearningRate(Callback):
         curve: the rate at every fraction of an epoch.
     """
 
+    slot = Slot.STEP
+
     def __init__(self, curve: solver.LearningRate) -> None:
         self.curve = curve
 
@@ -43,31 +43,14 @@ class LearningRate(Callback):
         trainer.optimizer.set_lr(rate)
 
 
-class Unfreezing(Callback):
-    """Freezes in each epoch what is frozen in it. That follows from the epoch, so it has no state.
-
-    Args:
-        freezing: the parts of the model and their epochs.
-    """
-
-    def __init__(self, freezing: Freezing) -> None:
-        self.freezing = freezing
-
-    def epoch_begin(self, trainer: Trainer) -> None:
-        freed = self.freezing.begin(trainer.state.epoch)
-        if freed:
-            apply_restored_state(trainer.optimizer)
-            logger.info(
-                "epoch %d: %d more parameter tensors train from here on", trainer.state.epoch + 1, len(freed)
-            )
-
-
 class PhaseLog(Callback):
     """Logs the steps of each multigrid phase when it begins.
 
     Args:
         clips_of_update: clips of an optimizer step without multigrid, over all processes.
     """
+
+    slot = Slot.STEP
 
     def __init__(self, clips_of_update: int) -> None:
         self.clips_of_update = clips_of_update
@@ -89,6 +72,8 @@ class BatchNormSplits(Callback):
     Args:
         model: its batch norms are `modeling.layers.SubBatchNorm2D` and `SubBatchNorm3D`.
     """
+
+    slot = Slot.STEP
 
     def __init__(self, model: nn.Layer) -> None:
         self._model = model

@@ -2,18 +2,28 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
+from paddlevideo_fast.config.types import PositiveInt
+from paddlevideo_fast.engine.callbacks.ema import Ema
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.evaluator import Evaluator
+from paddlevideo_fast.engine.extension import Extension
 from paddlevideo_fast.engine.protocols import VideoModel
+from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import BadSampleShareError
 from paddlevideo_fast.modeling.contexts import hooked
-from paddlevideo_fast.modeling.layers.batch_norm import BATCH_NORMS, aggregate_splits
+from paddlevideo_fast.modeling.layers.batch_norm import BATCH_NORMS, aggregate_splits, restart_splits
+from paddlevideo_fast.registry import EXTENSIONS
+
+if TYPE_CHECKING:
+    from paddlevideo_fast.assembly.build import TrainingSetup
 
 Statistics = dict[str, tuple[paddle.Tensor, paddle.Tensor]]
 
@@ -59,6 +69,65 @@ def put_statistics(model: VideoModel, statistics: Statistics) -> Statistics:
             paddle.assign(mean.astype(layer._mean.dtype), layer._mean)
             paddle.assign(variance.astype(layer._variance.dtype), layer._variance)
     return earlier
+
+
+@EXTENSIONS.register("PRECISEBN")
+@dataclass(frozen=True)
+class PreciseBN(Extension):
+    """Batch-norm statistics of the training data as a whole.
+
+    Args:
+        preciseBN_interval: epochs between two measurements; the last epoch is always followed by one.
+        num_iters_preciseBN: batches of one measurement; at most the training data once.
+    """
+
+    preciseBN_interval: PositiveInt = 5
+    num_iters_preciseBN: PositiveInt = 200
+
+    excludes = {"to_static": "PRECISEBN looks into the network, which is hidden then; keep one of the two"}
+
+    def callbacks(self, setup: "TrainingSetup") -> Iterable[Callback]:
+        evaluator = setup.statistics_evaluator(self.num_iters_preciseBN)
+        averaged = setup.spec.extension(Ema) is not None
+        yield PreciseBatchNorm(evaluator, self.preciseBN_interval, averaged)
+
+
+@dataclass(eq=False)
+class PreciseBatchNorm(Callback):
+    """Replaces running statistics of batch norms by population statistics, before evaluation and checkpoint.
+
+    Args:
+        evaluator: over the training data.
+        interval: in epochs; the last epoch always counts.
+        averaged: evaluation uses averaged weights, for which the statistics are measured once more.
+    """
+
+    evaluator: Evaluator
+    interval: int
+    averaged: bool = False
+    _trained: Statistics = field(default_factory=dict, init=False)
+
+    def epoch_end(self, trainer: Trainer) -> None:
+        if self._is_due(trainer):
+            put_statistics(trainer.model, self._measure(trainer))
+            restart_splits(trainer.model)
+
+    def before_evaluation(self, trainer: Trainer) -> None:
+        if self.averaged and self._is_due(trainer):
+            self._trained = put_statistics(trainer.model, self._measure(trainer))
+
+    def after_evaluation(self, trainer: Trainer) -> None:
+        put_statistics(trainer.model, self._trained)
+        self._trained = {}
+
+    def _is_due(self, trainer: Trainer) -> bool:
+        return trainer.state.epoch % self.interval == 0 or trainer.state.epoch == trainer.num_epochs
+
+    def _measure(self, trainer: Trainer) -> Statistics:
+        with contextlib.closing(self.evaluator.loader):  # its workers end with each pass
+            return population_statistics(
+                self.evaluator, trainer.model, trainer.state.epoch, trainer.interrupt.raise_if_requested
+            )
 
 
 class _Moments:

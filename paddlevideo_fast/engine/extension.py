@@ -1,0 +1,98 @@
+"""What a run may have besides its core: an object for each option, with its section of the config as fields.
+
+A run is a page: plan, folder, build, fit. At each of these it asks its extensions in their order, and names
+none of them. First come the extensions in the order of the table in `annexes`, then those of plug-ins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from paddlevideo_fast.config.settings import settings_from
+
+if TYPE_CHECKING:
+    from paddlevideo_fast.assembly.build import TrainingSetup
+    from paddlevideo_fast.assembly.data import Split
+    from paddlevideo_fast.assembly.plan import RunPlan
+    from paddlevideo_fast.config import Config
+    from paddlevideo_fast.config.settings import SplitName
+    from paddlevideo_fast.engine.protocols import Objective
+    from paddlevideo_fast.engine.trainer import Callback
+
+
+class Problem(NamedTuple):
+    """What is wrong with a key, or may be.
+
+    Attributes:
+        key: dotted; behind it may stand `=` and the value.
+        text: what is wrong, and what to do.
+        is_error: it ends the run; else it is a warning.
+    """
+
+    key: str
+    text: str
+    is_error: bool = True
+
+
+Problems = Iterator[Problem]
+
+
+class Extension:
+    """An option of a training run; a method does nothing unless a subclass overrides it.
+
+    A subclass is a frozen dataclass, registered under its section of the config, as in
+    `@EXTENSIONS.register("EMA")`. Its fields are the keys of the section, and the config reference has its
+    docstring. A subclass that is registered under names of its fields has these keys at the top level of the
+    config instead.
+
+    An object holds settings alone. What it makes for a run goes into the `TrainingSetup`. What a checkpoint
+    has to keep is the state of a callback: `Callback.state_dict` and `Callback.tensors`.
+
+    Attributes:
+        excludes: keys that cannot be set beside this option, each with the reason.
+        replaces: keys of options that have no effect beside this one, each with the reason; they are left out
+            of the run with a warning.
+    """
+
+    excludes: ClassVar[Mapping[str, str]] = {}
+    replaces: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any] | None, config: Config) -> Extension | None:
+        """The option as a checked config has it; None where the run goes without.
+
+        Args:
+            section: of the option; None where the config has none. The whole config, where the keys of the
+                option are at its top level.
+            config: the whole.
+        """
+        return None if section is None else settings_from(cls, section)
+
+    def problems(self, plan: RunPlan) -> Problems:
+        """What does not fit the rest of the run, before there is an output folder."""
+        yield from ()
+
+    def clip_of_network(self, num_frames: int, crop_size: int) -> tuple[int, int]:
+        """Frames and side in pixels of the training clips that the network takes.
+
+        Args:
+            num_frames: of the clips of PIPELINE.train.
+            crop_size: of these clips; 0: not known.
+        """
+        return num_frames, crop_size
+
+    def on_model(self, setup: TrainingSetup) -> None:
+        """Changes `setup.model`, which has its pretrained weights, and no optimizer yet."""
+
+    def on_data(self, setup: TrainingSetup, name: SplitName, split: Split) -> Split:
+        """The part `name` of the data ("train" or "valid") that the run shall use in place of `split`."""
+        return split
+
+    def objective(self, setup: TrainingSetup) -> Objective | None:
+        """What gives the loss in place of the model; None: not this option."""
+        return None
+
+    def callbacks(self, setup: TrainingSetup) -> Iterable[Callback]:
+        """Callbacks of the run, which has its validation data and its output folder; see `Callback.slot`."""
+        return ()
