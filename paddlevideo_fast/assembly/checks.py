@@ -53,7 +53,7 @@ def check_training(plan: "RunPlan", names: Sequence[SplitName], curve: LearningR
         chain(
             _of_environment(spec),
             _of_sections(spec, names, pipelines, curve),
-            _of_pairs(spec),
+            _without_effect(spec),
             *(extension.problems(plan) for extension in spec.extensions),
             _of_features(spec),
             _of_lora(spec),
@@ -103,6 +103,9 @@ def _of_environment(spec: RunSpec) -> Problems:
             text = "Paddle reads it at its import, which came first; start through paddlevideo-fast train, or"
             yield Problem(f"RUNTIME.{name}", f"{text} set {variable} in the environment")
     yield from _static_graph(spec)
+    for extension in spec.extensions:
+        keys = (key for key in extension.excludes if spec.config.at(key))
+        yield from (Problem(key, extension.excludes[key]) for key in keys)
     # an explicit `amp: false` may stand beside the others; where there is none, `amp` was forgotten
     for key in ("amp_level", "amp_dtype") if not spec.holds("amp") else ():
         if spec.holds(key):
@@ -346,12 +349,9 @@ def _crop_size(spec: RunSpec, pipelines: Pipelines, name: SplitName) -> int:
 # --- what a training does beside its steps
 
 
-def _of_pairs(spec: RunSpec) -> Problems:
-    """Options that exclude each other, and options that have no effect beside another."""
+def _without_effect(spec: RunSpec) -> Problems:
+    """Options that have no effect beside another one."""
     for extension in spec.extensions:
-        for key, reason in extension.excludes.items():
-            if spec.config.at(key):
-                yield Problem(key, reason)
         for key, reason in extension.replaces.items():
             if spec.holds(key):
                 yield Problem(key, f"has no effect: {reason}", is_error=False)
