@@ -96,19 +96,19 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 test-gpu: $(if $(filter cpu,$(GPU_SUITE_DEVICE)),setup-test,$(VENV)/.dev)
 	@$(BIN)/python -c "import paddlevideo_fast, paddle" || \
 		{ echo "$(VENV) has no Paddle that works; docs/en/install.md says which one your GPU needs"; exit 1; }
-	DALI_TEST_GPU=0 $(BIN)/python -m pytest tests/gpu tests/loader/test_dali.py $(PYTEST_ARGS)
+	DALI_TEST_GPU=0 $(BIN)/python -m pytest tests/gpu tests/extensions/dali/test_dali.py $(PYTEST_ARGS)
 
 test-trackers:
 	test -x $(TRACKERS_VENV)/bin/python || $(PYTHON) -m venv $(TRACKERS_VENV)
 	$(call install,$(TRACKERS_VENV)) -e ".[cpu,dev,trackers]"
-	$(TRACKERS_VENV)/bin/python -m pytest tests/engine/test_trackers.py tests/integration/test_trackers_run.py
+	$(TRACKERS_VENV)/bin/python -m pytest tests/extensions/trackers/test_trackers.py tests/integration/test_trackers_run.py
 
 # PADDLEX_CONFIGS is a folder of PaddleX's YAML files for training; without it the trial writes files of their form.
 # PADDLEX_MODELS chooses modules; without it the trial takes all three.
 test-paddlex:
 	test -x $(PADDLEX_VENV)/bin/python || $(PYTHON) -m venv $(PADDLEX_VENV)
 	$(call install,$(PADDLEX_VENV)) "paddlex[video]==3.7.2" "paddlepaddle==3.3.1" -r requirements_paddlex.txt
-	$(PADDLEX_VENV)/bin/python tests/paddlex/trial.py $(if $(PADDLEX_CONFIGS),--configs $(PADDLEX_CONFIGS)) \
+	$(PADDLEX_VENV)/bin/python tests/apps/paddlex/trial.py $(if $(PADDLEX_CONFIGS),--configs $(PADDLEX_CONFIGS)) \
 		$(if $(PADDLEX_MODELS),--models $(PADDLEX_MODELS))
 
 # Fifty trainings with output in S3, killed and with faults among them; about six minutes.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # from any folder, installed or not
 
-from paddlevideo_fast.paddlex import main
+from paddlevideo_fast.apps.paddlex import main
 
 if __name__ == "__main__":
     sys.exit(main())

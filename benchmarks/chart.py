@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import load
-from paddlevideo_fast.report import picture
+from paddlevideo_fast.extensions.report import picture
 
 RECIPES = {"tsm": "TSM", "slowfast": "SlowFast"}
 _CLIPS = {"mma_demo": "mma_demo\n340×256", "pancake": "pancake\n426×240", "nasa": "nasa*\n320×180"}

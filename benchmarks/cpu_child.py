@@ -104,9 +104,9 @@ def _of_runtime(runtime: str, network: str, clips: int, times: int, folder: str)
     prepare_process()
     import paddle
 
+    from paddlevideo_fast.apps.export.export import ExportOptions, export_model
+    from paddlevideo_fast.apps.predict.program import ProgramOptions, open_program
     from paddlevideo_fast.config.load import load_config
-    from paddlevideo_fast.deploy.export import ExportOptions, export_model
-    from paddlevideo_fast.deploy.program import ProgramOptions, open_program
     from paddlevideo_fast.errors import ProgramError
     from paddlevideo_fast.modeling import build_model, load_weights
 

@@ -17,9 +17,9 @@ from benchmarks.pipeline import RECIPES, Recipe
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.extensions.dali.graph import generation_of, import_dali
+from paddlevideo_fast.extensions.dali.loader import DaliOptions
 from paddlevideo_fast.loader import Pipeline, VideoDataset, build_loader
-from paddlevideo_fast.loader.dali import DaliOptions
-from paddlevideo_fast.loader.dali.graph import generation_of, import_dali
 from paddlevideo_fast.machine import installed_gpus, num_cores
 
 OURS, CPU, GPU = "ours", "DALI on CPU", "DALI on GPU"

@@ -22,12 +22,12 @@ import cv2
 import numpy as np
 
 from benchmarks.measuring import memory_mib, write_video
+from paddlevideo_fast.apps.data.fingerprints import RATE, Fingerprint, Prints
+from paddlevideo_fast.apps.data.lists import check
+from paddlevideo_fast.apps.data.matching import matches
+from paddlevideo_fast.apps.data.motion import CLASSES, render_clip
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import open_video
-from paddlevideo_fast.preparation.fingerprints import RATE, Fingerprint, Prints
-from paddlevideo_fast.preparation.lists import check
-from paddlevideo_fast.preparation.matching import matches
-from paddlevideo_fast.preparation.motion import CLASSES, render_clip
 
 _CLIPS = ("ucf_example.avi", "mma_demo.mp4", "mma_test.avi", "pancake.mkv", "nasa.mp4", "av1.mkv")
 _STILL = {"nasa.mp4": ((0, 130), (200, 325))}  # frames of shots in which next to nothing moves

@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 
+from paddlevideo_fast.apps.data.motion import draw_states
+from paddlevideo_fast.apps.predict.predictor import probabilities
+from paddlevideo_fast.apps.predict.recipe import Recipe, recipe_of
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.cli.command import find_weights
 from paddlevideo_fast.config import Config, load_config
-from paddlevideo_fast.deploy.predictor import probabilities
-from paddlevideo_fast.deploy.recipe import Recipe, recipe_of
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.extensions.report.explain import Explain, by_grad_cam, occlusion
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
-from paddlevideo_fast.modeling.explain import Explain, by_grad_cam, occlusion
-from paddlevideo_fast.preparation.motion import draw_states
 
 _VALID = 1  # the number of the split in the seed of a clip
 _SIDE, _RADIUS = 0.66, 0.48  # of the sprite at size 0, in picture widths; of its outline, in sides

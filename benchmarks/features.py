@@ -18,7 +18,7 @@ from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine.callbacks import LearningRate
-from paddlevideo_fast.features.compute import compute_features
+from paddlevideo_fast.extensions.features.compute import compute_features
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.schedule.phases import plain_phases
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from benchmarks.measuring import ROOT, json_of_process, write_clips
 from benchmarks.train import MEASURED
+from paddlevideo_fast.apps.doctor.device_check import environment, no_gpu
 from paddlevideo_fast.cli import count
-from paddlevideo_fast.doctor.device_check import environment, no_gpu
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger
 

@@ -10,13 +10,13 @@ import numpy as np
 import paddle
 
 from benchmarks.measuring import write_clips
+from paddlevideo_fast.apps.export.export import Calibration, ExportedFiles, ExportOptions, export_model
+from paddlevideo_fast.apps.predict.predictor import Prediction, Predictor
+from paddlevideo_fast.apps.predict.program import Program, ProgramOptions, median_times, open_program
+from paddlevideo_fast.apps.predict.recipe import read_recipe
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.config.builtin import CONFIG_FILE
-from paddlevideo_fast.deploy.export import Calibration, ExportedFiles, ExportOptions, export_model
-from paddlevideo_fast.deploy.predictor import Prediction, Predictor
-from paddlevideo_fast.deploy.program import Program, ProgramOptions, median_times, open_program
-from paddlevideo_fast.deploy.recipe import read_recipe
 from paddlevideo_fast.engine.output import weights_of_run
 from paddlevideo_fast.errors import ProgramError
 from paddlevideo_fast.loader import build_dataset

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import memory_mib
+from paddlevideo_fast.apps.predict.live import LiveSource, predict_live
+from paddlevideo_fast.apps.predict.predictor import Windowing
 from paddlevideo_fast.cli import count
-from paddlevideo_fast.deploy.live import LiveSource, predict_live
-from paddlevideo_fast.deploy.predictor import Windowing
 
 FPS = 25
 _CAMERA = """

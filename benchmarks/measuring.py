@@ -19,8 +19,8 @@ import av
 import numpy as np
 
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.extensions.report import save_json
 from paddlevideo_fast.machine import num_cores
-from paddlevideo_fast.report import save_json
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -6,9 +6,9 @@ from typing import Any
 
 import paddle
 
+from paddlevideo_fast.apps.export.export import clip_shape
+from paddlevideo_fast.apps.predict.recipe import recipe_of
 from paddlevideo_fast.config import load_config
-from paddlevideo_fast.deploy.export import clip_shape
-from paddlevideo_fast.deploy.recipe import recipe_of
 from paddlevideo_fast.modeling import MacCounter, build_model, count_parameters
 
 # What the page that helps to choose a network names, in its order.

@@ -12,9 +12,9 @@ import numpy as np
 
 from benchmarks.int8 import NETWORKS, OPSET, random_network
 from benchmarks.measuring import version_of
-from paddlevideo_fast.deploy.export import ExportOptions, deviation_of, export_model
-from paddlevideo_fast.deploy.predictor import Predictor
-from paddlevideo_fast.deploy.program import ProgramOptions, median_times, open_program
+from paddlevideo_fast.apps.export.export import ExportOptions, deviation_of, export_model
+from paddlevideo_fast.apps.predict.predictor import Predictor
+from paddlevideo_fast.apps.predict.program import ProgramOptions, median_times, open_program
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.machine import installed_gpus, num_cores
 

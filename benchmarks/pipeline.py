@@ -17,7 +17,7 @@ from benchmarks.classic import classic_clip
 from benchmarks.isolated import map_isolated
 from benchmarks.measuring import memory_mib, quartiles, ratios, time_in_turn
 from paddlevideo_fast.cli import count
-from paddlevideo_fast.decode import open_shards, open_video
+from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader import (
     ClipRequest,
@@ -32,6 +32,7 @@ from paddlevideo_fast.loader import (
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.loader.transforms import Geometric, crop
+from paddlevideo_fast.sources.packed.packed import open_shards
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _JPEG_QUALITY = 90

@@ -13,10 +13,10 @@ from paddle import inference
 
 from benchmarks.measuring import quartiles, ratios, time_in_turn, write_clips
 from benchmarks.paddlevideo import add_checkout_argument, paddlevideo_pipelines
+from paddlevideo_fast.apps.export.export import ExportedFiles, ExportOptions, export_model
+from paddlevideo_fast.apps.predict.predictor import Prediction, Predictor
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.config import load_config
-from paddlevideo_fast.deploy.export import ExportedFiles, ExportOptions, export_model
-from paddlevideo_fast.deploy.predictor import Prediction, Predictor
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.modeling import build_model
 

@@ -17,12 +17,12 @@ import numpy as np
 
 from benchmarks.measuring import in_turn, medians, ratios
 from paddlevideo_fast.cli import count
-from paddlevideo_fast.decode import PackedReader
-from paddlevideo_fast.decode.packed_format import FRAME, PackSettings, ShardWriter
-from paddlevideo_fast.io import block_cache
 from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, ClipRequest, WorkerOptions, build_dataset
 from paddlevideo_fast.loader.dataset import PackedFrameDataset
 from paddlevideo_fast.loader.request import group_by_video
+from paddlevideo_fast.sources.packed.packed import PackedReader
+from paddlevideo_fast.sources.packed.packed_format import FRAME, PackSettings, ShardWriter
+from paddlevideo_fast.sources.remote import block_cache
 from tests.support.stores import Store, http_store, s3_store
 
 PIPELINE: dict[str, Any] = {

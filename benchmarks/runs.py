@@ -19,7 +19,7 @@ from benchmarks.measuring import ROOT
 from paddlevideo_fast.cli import add_config_arguments, count, timed_progress
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
-from paddlevideo_fast.report import save_json
+from paddlevideo_fast.extensions.report import save_json
 
 _COSTS = ("train_sec", "wall_sec", "cpu_sec")
 

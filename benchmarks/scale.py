@@ -16,8 +16,8 @@ from typing import Any
 import paddle
 
 from benchmarks.measuring import ROOT, in_turn, ratios
+from paddlevideo_fast.apps.doctor.timing import SyntheticLoader
 from paddlevideo_fast.cli import count
-from paddlevideo_fast.doctor.timing import SyntheticLoader
 from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
 from paddlevideo_fast.errors import DistributionError
 from paddlevideo_fast.machine import tune_process

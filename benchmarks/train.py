@@ -13,11 +13,11 @@ from typing import Any
 import paddle
 
 from benchmarks.measuring import ROOT, json_of_process, medians_in_turn, memory_mib
+from paddlevideo_fast.apps.doctor.timing import SyntheticLoader, own_loader, time_steps
 from paddlevideo_fast.assembly import plan_run, training_setup
 from paddlevideo_fast.cli import add_config_arguments, count
 from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.device import gpu_memory_mb
-from paddlevideo_fast.doctor.timing import SyntheticLoader, own_loader, time_steps
 from paddlevideo_fast.engine.protocols import BatchLoader
 from paddlevideo_fast.errors import BadSampleShareError
 from paddlevideo_fast.loader import ClipLoader

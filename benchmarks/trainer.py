@@ -12,8 +12,8 @@ from typing import Any
 import paddle
 
 from benchmarks.measuring import ratios, time_in_turn
+from paddlevideo_fast.apps.doctor.device_check import BatchList, made_up_batches
 from paddlevideo_fast.cli import count
-from paddlevideo_fast.doctor.device_check import BatchList, made_up_batches
 from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.callbacks import Callback, LearningRate, Recorder
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink

@@ -33,8 +33,15 @@ MIN_LINES = 60  # of a module; shorter ones hold few lines to change
 LIMIT_SEC = 600
 IGNORED = (".*", "build", "dist", "output", "inference", "*.egg-info", "__pycache__")
 
+# Folders of rooms.
+NESTED = ("apps", "extensions", "sources")
+
 # Where the tests of a room lie beside its own folder.
-FURTHER = {"engine": ("distributed",), "assembly": ("distributed",), "modeling": ("numerics", "deploy")}
+FURTHER = {
+    "engine": ("distributed",),
+    "assembly": ("distributed",),
+    "modeling": ("numerics", "export", "predict", "convert"),
+}
 
 _SWAPS: dict[type[ast.AST], str] = {
     ast.Add: "-", ast.Sub: "+", ast.Mult: "//", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "*",
@@ -140,7 +147,8 @@ def own_tests(module: Path) -> list[list[str]]:
     dotted = ".".join(module.with_suffix("").parts)
     parent, _, leaf = dotted.rpartition(".")
     named = re.compile(rf"{re.escape(dotted)}\b|from {re.escape(parent)} import [^\n]*\b{leaf}\b")
-    room = dotted.split(".")[1]
+    parts = dotted.split(".")[1:]
+    room = "/".join(parts[: 2 if parts[0] in NESTED else 1])
     folder = ROOT / "tests" / room
     near, beside, far, further = [], [], [], []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
@@ -150,7 +158,7 @@ def own_tests(module: Path) -> list[list[str]]:
             (near if imports else beside).append(name)
         elif imports:
             far.append(name)
-        elif not folder.is_dir() and f"{PACKAGE}.{room}" in text:
+        elif not folder.is_dir() and f"{PACKAGE}.{room}".replace("/", ".") in text:
             beside.append(name)
         elif path.parent.name in FURTHER.get(room, ()):
             further.append(name)

@@ -16,7 +16,7 @@ from paddlevideo_fast import extras
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.errors import InstallationError, MissingExtraError
 from paddlevideo_fast.extras import check_versions, needing
-from paddlevideo_fast.io import stores
+from paddlevideo_fast.sources.remote import stores
 
 pytestmark = pytest.mark.smoke
 REPO = Path(__file__).parents[1]
@@ -130,7 +130,7 @@ sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *sys.arg
 
 
 def test_the_gpu_suite_and_benchmark_need_the_extra_dev_and_paddle_alone():
-    words = [sys.executable, "-c", _WITH_DEV_ALONE, "tests/gpu", "tests/loader/test_dali.py"]
+    words = [sys.executable, "-c", _WITH_DEV_ALONE, "tests/gpu", "tests/extensions/dali/test_dali.py"]
     environment = {**os.environ, "PYTHONPATH": str(REPO)}
     done = subprocess.run(words, cwd=REPO, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # runs from a clone, installed or not
 
-from paddlevideo_fast.cli.data import main
+from paddlevideo_fast.apps.data.command import main
 
 if __name__ == "__main__":
     sys.exit(main(["k400", *sys.argv[1:]]))

@@ -11,8 +11,6 @@ from paddle import nn
 
 from paddlevideo_fast.assembly.classes import balance, class_names
 from paddlevideo_fast.assembly.data import Split, make_loader, make_split
-from paddlevideo_fast.assembly.distillation import Distillation, make_distillation
-from paddlevideo_fast.assembly.features import head_only, with_features
 from paddlevideo_fast.assembly.plan import RunPlan, batch_shapes
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.spec import ComponentSection
@@ -20,10 +18,12 @@ from paddlevideo_fast.device import tune_gpu
 from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator, Precision, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.protocols import BatchLoader
+from paddlevideo_fast.extensions.distillation.setup import Distillation, make_distillation
+from paddlevideo_fast.extensions.features.setup import head_only, with_features
+from paddlevideo_fast.extensions.lora.lora import add_lora
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_for_clips, count_parameters
 from paddlevideo_fast.modeling.freezing import frozen_parameters
-from paddlevideo_fast.modeling.lora import add_lora
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from paddlevideo_fast.modeling.stages import learned_parameters, parameters_in
 from paddlevideo_fast.modeling.weights import base_of

@@ -11,20 +11,21 @@ from paddlevideo_fast.config.sections import NamedItem
 from paddlevideo_fast.config.spec import VISUALDL, names_of
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine import CheckpointStore
-from paddlevideo_fast.engine.callbacks import checkpointing, profiling, recorder, schedule
+from paddlevideo_fast.engine.callbacks import checkpointing, recorder, schedule
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
-from paddlevideo_fast.engine.trackers import TrackedRun, Tracker, VisualDL, flattened
 from paddlevideo_fast.engine.trainer import Callback
 from paddlevideo_fast.errors import SettingError
+from paddlevideo_fast.extensions.profiler import profiling
+from paddlevideo_fast.extensions.report import Naming, ReportedRun
+from paddlevideo_fast.extensions.report.results import Reporting
+from paddlevideo_fast.extensions.trackers.trackers import TrackedRun, Tracker, VisualDL, flattened
 from paddlevideo_fast.io.files import working_folder
-from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader.class_names import classes_of_config
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import MacCounter
 from paddlevideo_fast.registry import CALLBACKS, TRACKERS, Registry
-from paddlevideo_fast.report import Naming, ReportedRun
-from paddlevideo_fast.report.results import Reporting
+from paddlevideo_fast.sources.remote.urls import shown_url
 
 _COMPARED = (
     *("MODEL", "OPTIMIZER", "MIX", "FINETUNE", "LORA", "DISTILLATION", "EMA", "MULTIGRID", "DISTRIBUTED"),

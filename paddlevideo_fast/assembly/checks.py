@@ -13,13 +13,13 @@ import numpy as np
 import paddle
 
 from paddlevideo_fast.assembly.data import Pipelines
-from paddlevideo_fast.assembly.teacher import distillation_problems
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import arguments_of
-from paddlevideo_fast.engine.callbacks import ProfilerOptions
 from paddlevideo_fast.engine.extension import Problem, Problems
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.extensions.distillation.teacher import distillation_problems
+from paddlevideo_fast.extensions.profiler.profiling import ProfilerOptions
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import FrameDecoder, VideoDecoder
 from paddlevideo_fast.loader.sampling import FrameSampler

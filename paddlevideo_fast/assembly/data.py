@@ -11,26 +11,26 @@ import paddle
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.spec import placed
-from paddlevideo_fast.decode import FrameCache
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import SettingError, TransformError
-from paddlevideo_fast.io.block_cache import use_cache
-from paddlevideo_fast.io.stores import RetryPolicy, use_retry_policy
-from paddlevideo_fast.io.urls import bare_url, is_url, join
+from paddlevideo_fast.extensions.dali.loader import DaliLoader, DaliOptions
+from paddlevideo_fast.extensions.distillation.soft_labels import ShapedPreprocess
+from paddlevideo_fast.extensions.features.loader import FeatureLoader
 from paddlevideo_fast.loader import BadSamples, WorkerOptions
 from paddlevideo_fast.loader.annotations import VideoRecord, check_labels
 from paddlevideo_fast.loader.build import build_dataset, build_loader, build_pipeline
 from paddlevideo_fast.loader.clip_loader import ClipLoader
-from paddlevideo_fast.loader.dali import DaliLoader, DaliOptions
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.features import FeatureLoader
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.transforms.crop import RandomFlip
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Preprocess, activation_of, classes_of
 from paddlevideo_fast.modeling.preprocess import Layout
-from paddlevideo_fast.modeling.soft_labels import ShapedPreprocess
+from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
+from paddlevideo_fast.sources.remote.block_cache import use_cache
+from paddlevideo_fast.sources.remote.stores import RetryPolicy, use_retry_policy
+from paddlevideo_fast.sources.remote.urls import bare_url, is_url, join
 
 _NUM_LOOKED_AT = 1000  # records
 _OF_CACHE = ("cache_gb", "block_kb", "prefetch")

@@ -8,13 +8,13 @@ import paddle
 
 from paddlevideo_fast.assembly.checks import check_training
 from paddlevideo_fast.assembly.data import Pipelines
-from paddlevideo_fast.assembly.teacher import TeacherPlan, plan_teacher
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.settings import MultigridSettings, SplitName
 from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.engine import MixedPrecision, Precision, RoundedPrecision
 from paddlevideo_fast.engine.precision import FIRST_CAPABILITY, Dtype, has_dtype
 from paddlevideo_fast.errors import ScheduleError, SettingError
+from paddlevideo_fast.extensions.distillation.teacher import TeacherPlan, plan_teacher
 from paddlevideo_fast.loader import BatchShape, DecodeSampler, TransformError
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.metrics import VideoMetric

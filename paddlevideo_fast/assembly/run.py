@@ -16,7 +16,6 @@ from paddlevideo_fast.assembly.callbacks import callbacks_of, make_naming, repor
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.classes import checked_class_names, class_names
 from paddlevideo_fast.assembly.data import Pipelines, Split, data_identity, make_split
-from paddlevideo_fast.assembly.features import check_backbone, with_features
 from paddlevideo_fast.assembly.plan import RunPlan, make_metric, make_precision, plan_run
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.config.load import load_config
@@ -25,7 +24,7 @@ from paddlevideo_fast.config.types import leaves
 from paddlevideo_fast.config.yaml_source import dotted
 from paddlevideo_fast.device import tune_gpu
 from paddlevideo_fast.engine import Trainer, TrainingInterrupted
-from paddlevideo_fast.engine.callbacks import Callback, ProfilingFinished, restore
+from paddlevideo_fast.engine.callbacks import Callback, restore
 from paddlevideo_fast.engine.callbacks.evaluation import best_of
 from paddlevideo_fast.engine.checkpoint import Snapshot, read_mark, writing
 from paddlevideo_fast.engine.distribution import Distribution, launched_rank, make_distribution
@@ -44,18 +43,20 @@ from paddlevideo_fast.errors import (
     SettingError,
     shown,
 )
+from paddlevideo_fast.extensions.features.setup import check_backbone, with_features
+from paddlevideo_fast.extensions.profiler.profiling import ProfilingFinished
+from paddlevideo_fast.extensions.report import Evaluated, with_certainty, write_test
+from paddlevideo_fast.extensions.report.explain import by_grad_cam
 from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader import build_dataset
 from paddlevideo_fast.loader.class_names import write_class_names
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger, log_file
 from paddlevideo_fast.machine import MKL_PATH, available_cores
 from paddlevideo_fast.modeling import count_parameters
-from paddlevideo_fast.modeling.explain import by_grad_cam
 from paddlevideo_fast.modeling.recognizers import build_for_clips, classes_of
 from paddlevideo_fast.modeling.weights import base_of, load_weights
-from paddlevideo_fast.report import Evaluated, with_certainty, write_test
+from paddlevideo_fast.sources.remote.urls import is_url
 
 logger = get_logger(__name__)
 

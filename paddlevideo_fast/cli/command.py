@@ -235,7 +235,7 @@ def show_result(
     """
     print(json.dumps(result, indent=1) if args.json else as_text(result))
     if args.output:
-        from paddlevideo_fast.report import save_json
+        from paddlevideo_fast.extensions.report import save_json
 
         with only_writer(args.output, name):
             save_json(result, args.output / f"{name}.json")

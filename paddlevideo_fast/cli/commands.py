@@ -62,26 +62,32 @@ class Group(Command):
 
 
 COMMANDS: dict[str, Command] = {
-    "init": Command("paddlevideo_fast.cli.init", "make lists and a config from a folder of videos"),
+    "init": Command("paddlevideo_fast.apps.init.command", "make lists and a config from a folder of videos"),
     "train": Command("paddlevideo_fast.cli.train", "train a network", logs=True),
     "test": Command(
         "paddlevideo_fast.cli.train", "evaluate weights on the test set", "build_test_parser", logs=True
     ),
     "features": Command(
-        "paddlevideo_fast.cli.features", "compute features, to train a head on in minutes", logs=True
+        "paddlevideo_fast.extensions.features.command",
+        "compute features, to train a head on in minutes",
+        logs=True,
     ),
-    "average": Command("paddlevideo_fast.cli.average", "average the weights of checkpoints", logs=True),
-    "export": Command("paddlevideo_fast.cli.export", "write a trained network as a program"),
-    "predict": Command("paddlevideo_fast.cli.predict", "predict the classes of videos with a program"),
-    "serve": Command("paddlevideo_fast.cli.serve", "answer requests for predictions over HTTP"),
-    "convert": Command("paddlevideo_fast.cli.convert", "convert weights of another toolkit"),
-    "doctor": Command("paddlevideo_fast.cli.doctor", "say where the time of a training goes"),
-    "plan": Command("paddlevideo_fast.cli.plan", "show what a multigrid run does and costs"),
+    "average": Command(
+        "paddlevideo_fast.apps.average.command", "average the weights of checkpoints", logs=True
+    ),
+    "export": Command("paddlevideo_fast.apps.export.command", "write a trained network as a program"),
+    "predict": Command(
+        "paddlevideo_fast.apps.predict.command", "predict the classes of videos with a program"
+    ),
+    "serve": Command("paddlevideo_fast.apps.serve.command", "answer requests for predictions over HTTP"),
+    "convert": Command("paddlevideo_fast.apps.convert.command", "convert weights of another toolkit"),
+    "doctor": Command("paddlevideo_fast.apps.doctor.command", "say where the time of a training goes"),
+    "plan": Command("paddlevideo_fast.apps.doctor.plan_command", "show what a multigrid run does and costs"),
     "launch": Command("paddlevideo_fast.cli.launch", "start the processes of a run on several devices"),
     "config": Group("paddlevideo_fast.cli.config", "show a config as it is run, or copy one to change it"),
-    "zoo": Command("paddlevideo_fast.cli.zoo", "list the built-in configs with what they need"),
+    "zoo": Command("paddlevideo_fast.apps.zoo.command", "list the built-in configs with what they need"),
     "completion": Command("paddlevideo_fast.cli.completion", "print a script for completion in a shell"),
-    "data": Group("paddlevideo_fast.cli.data", "make lists, check, re-encode and pack data sets"),
+    "data": Group("paddlevideo_fast.apps.data.command", "make lists, check, re-encode and pack data sets"),
 }
 
 

@@ -124,7 +124,9 @@ def run(args: argparse.Namespace) -> int:
         if args.folds is None:
             assembly.train(cfg)
         else:
-            assembly.cross_validate(cfg, args.folds)
+            from paddlevideo_fast.apps.folds.folds import cross_validate
+
+            cross_validate(cfg, args.folds)
     except TrainingInterrupted as exc:
         get_logger(__name__).info("to go on:  %s", _to_go_on(args, cfg, exc.folder))
         return 128 + exc.signal_number

@@ -7,9 +7,7 @@ check_opencv()  # the modules below import cv2 without a check
 
 # isort: split
 from paddlevideo_fast.decode.backends import VIDEO_EXTENSIONS, check_video, open_video
-from paddlevideo_fast.decode.frame_cache import FrameCache
 from paddlevideo_fast.decode.image_folder import FrameFolderReader, open_frames
 from paddlevideo_fast.decode.index_cache import IndexCache
-from paddlevideo_fast.decode.packed import PackedReader, PackedShard, is_folder_of_shards, open_shards
 from paddlevideo_fast.decode.reader import Box, OnCorrupt, Span, VideoReader
 from paddlevideo_fast.decode.source import Source

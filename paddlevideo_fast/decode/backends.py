@@ -10,7 +10,6 @@ import cv2
 import numpy as np
 
 from paddlevideo_fast.decode.container import open_container
-from paddlevideo_fast.decode.frame_cache import FrameCache
 from paddlevideo_fast.decode.image_folder import guess_suffix, open_frames
 from paddlevideo_fast.decode.index_cache import IndexCache
 from paddlevideo_fast.decode.orientation import turned
@@ -18,9 +17,10 @@ from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource, path_of
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
-from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.log import is_unicode
 from paddlevideo_fast.registry import did_you_mean
+from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
+from paddlevideo_fast.sources.remote.urls import is_url
 
 
 class Cv2Reader(VideoReader):

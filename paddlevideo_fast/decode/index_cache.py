@@ -53,10 +53,10 @@ from paddlevideo_fast.decode.packets import (
 from paddlevideo_fast.decode.parameter_sets import NEW_HEADER, ParameterSetSearch
 from paddlevideo_fast.decode.source import SourceFile, SplicedFile, VideoSource
 from paddlevideo_fast.errors import ObjectError, VideoDecodeError, cause_of
-from paddlevideo_fast.io import stores
 from paddlevideo_fast.io.files import atomic_write
 from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.log import get_logger, warn_once
+from paddlevideo_fast.sources.remote import stores
 
 _VERSION = 4
 _CONTAINERS = ("mov", "matroska")

@@ -1,4 +1,4 @@
-"""Where records go: the console and metrics.jsonl; `engine.trackers` has the sinks that a config chooses."""
+"""Where records go: the console and metrics.jsonl; `extensions.trackers` has those that a config chooses."""
 
 import contextlib
 import datetime

@@ -11,5 +11,7 @@ from paddlevideo_fast.loader.incidents import BadSamples, DecodeFailure
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.sampling import DecodeSampler, Sampler, UniformSampler
-from paddlevideo_fast.loader.web_dataset import WebDataset
 from paddlevideo_fast.loader.workers import WorkerOptions
+
+# isort: split
+import paddlevideo_fast.sources.tar.web_dataset

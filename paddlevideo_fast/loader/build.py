@@ -5,16 +5,17 @@ from typing import Any, Literal
 
 from paddlevideo_fast.config import build, build_list
 from paddlevideo_fast.config.settings import PipelineSettings, settings_from
-from paddlevideo_fast.decode import FrameCache, IndexCache
+from paddlevideo_fast.decode import IndexCache
 from paddlevideo_fast.errors import LoaderError
+from paddlevideo_fast.extensions.dali.loader import DaliLoader, DaliOptions
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.clip_loader import ClipLoader
-from paddlevideo_fast.loader.dali import DaliLoader, DaliOptions
 from paddlevideo_fast.loader.dataset import ClipDataset, PackedFrameDataset, VideoDecoder
 from paddlevideo_fast.loader.pipeline import Decoder, Pipeline
 from paddlevideo_fast.loader.workers import WorkerOptions
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS, SAMPLERS, TRANSFORMS
+from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
 
 
 def build_pipeline(section: Mapping[str, Any]) -> Pipeline:

@@ -3,9 +3,11 @@
 from paddlevideo_fast.modeling.attentive_head import AttentiveHead
 from paddlevideo_fast.modeling.backbones import Backbone
 from paddlevideo_fast.modeling.complexity import MacCounter, count_parameters
-from paddlevideo_fast.modeling.distillation import RecognizerDistillation
 from paddlevideo_fast.modeling.heads import BaseHead
 from paddlevideo_fast.modeling.preprocess import Cutmix, MixedLabels, Mixup, Preprocess, VideoMix
-from paddlevideo_fast.modeling.pretraining import Pretrain, VideoMAEDecoder
 from paddlevideo_fast.modeling.recognizers import activation_of, build_for_clips, build_model, classes_of
 from paddlevideo_fast.modeling.weights import ClassNames, WeightReport, load_weights, read_weights
+
+# isort: split
+import paddlevideo_fast.extensions.distillation.model
+import paddlevideo_fast.extensions.pretraining.model

@@ -16,12 +16,12 @@ from paddle import nn
 
 from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.errors import ObjectMissingError, StoreAwayError, WeightError, cause_of
+from paddlevideo_fast.extensions.lora.lora import RECORD, A, B, Lora, LoraBase, is_lora, merged, pairs_of
 from paddlevideo_fast.io.files import fingerprint, whence
-from paddlevideo_fast.io.sync import fetched
-from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.modeling.backbones.base import Backbone
-from paddlevideo_fast.modeling.lora import RECORD, A, B, Lora, LoraBase, is_lora, merged, pairs_of
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
+from paddlevideo_fast.sources.remote.sync import fetched
+from paddlevideo_fast.sources.remote.urls import is_url
 
 _MIN_SHARE = 0.9
 _CHECKSUM = "#sha256="
@@ -156,7 +156,7 @@ def load_weights(
     """Loads weights with our, PaddleVideo's or PaddleClas' names into a network.
 
     Names match with or without "backbone.", so a backbone takes the file of a whole model and the other way
-    round. A file with LoRA gives the weights of the network that it makes of its base; see `modeling.lora`.
+    round. A file with LoRA gives the weights of the network that it makes of its base; see `extensions.lora`.
     A 3D network takes the weights of a 2D ResNet: a kernel over T frames becomes T copies of the 2D
     kernel, each divided by T. Tables of positions are interpolated; TimeSformer takes the weights of a ViT.
 

@@ -27,12 +27,12 @@ from benchmarks import (
 )
 from benchmarks.measuring import ROOT, as_text, in_turn, write_clips
 from benchmarks.train import training_rate
+from paddlevideo_fast.apps.doctor.device_check import no_gpu
+from paddlevideo_fast.apps.predict.program import ProgramOptions
 from paddlevideo_fast.config import load_config
-from paddlevideo_fast.deploy.program import ProgramOptions
-from paddlevideo_fast.doctor.device_check import no_gpu
 from paddlevideo_fast.errors import BadSampleShareError, DistributionError, PaddleVideoFastError
-from paddlevideo_fast.io import block_cache
 from paddlevideo_fast.machine import Gpu, num_cores
+from paddlevideo_fast.sources.remote import block_cache
 from tests.support.forking import Fresh
 from tests.support.onnx_packages import needs_onnx
 

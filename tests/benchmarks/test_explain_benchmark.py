@@ -7,9 +7,9 @@ import paddle
 import pytest
 
 from benchmarks import explain
+from paddlevideo_fast.apps.data import motion
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.modeling import build_model
-from paddlevideo_fast.preparation import motion
 
 
 @pytest.mark.parametrize("name", ["left", "grow", "turn_left"])

@@ -99,7 +99,7 @@ def test_a_fault_of_the_program_keeps_its_traceback():
 
 def test_the_log_of_a_command_goes_to_stderr(capsys):
     def work(args):
-        get_logger("paddlevideo_fast.deploy").info("fixed: 8 frames")
+        get_logger("paddlevideo_fast.apps.export").info("fixed: 8 frames")
         print("result")
         return 0
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from paddlevideo_fast.apps.data.command import TOOLS
 from paddlevideo_fast.cli.commands import COMMANDS
-from paddlevideo_fast.cli.data import TOOLS
 
 pytest.importorskip("shtab")
 main = COMMANDS["completion"].start

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import paddlevideo_fast
+from paddlevideo_fast.apps.data.command import TOOLS
 from paddlevideo_fast.cli import commands
 from paddlevideo_fast.cli.command import find_weights
-from paddlevideo_fast.cli.data import TOOLS
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.errors import WeightError

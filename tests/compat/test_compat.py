@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from paddlevideo_fast.apps.predict.predictor import Predictor
 from paddlevideo_fast.cli import main
-from paddlevideo_fast.deploy.predictor import Predictor
 from tests.compat.present import config_keys, options_of, read_list
 from tests.support.tools import SCRIPTS
 from tools.config_reference import reference

@@ -46,7 +46,7 @@ def test_without_the_flag_it_has_no_effect(path, warnings):
 
 
 def test_a_missing_dali_is_named_with_its_extra(monkeypatch):
-    from paddlevideo_fast.loader.dali.graph import import_dali
+    from paddlevideo_fast.extensions.dali.graph import import_dali
 
     monkeypatch.setitem(sys.modules, "nvidia.dali", None)
     with pytest.raises(MissingExtraError, match=r"nvidia-dali-cuda1[123]0.*paddlevideo_fast\[dali1[123]0\]"):

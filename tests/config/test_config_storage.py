@@ -10,7 +10,7 @@ from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.io import block_cache, stores
+from paddlevideo_fast.sources.remote import block_cache, stores
 
 CONFIG = "configs/quickstart/tsm_motion.yaml"
 

@@ -6,10 +6,10 @@ import av
 import numpy as np
 import pytest
 
+from paddlevideo_fast.apps.data.encoding import Settings, prepare
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.preparation.encoding import Settings, prepare
 from tests.support.numbered_clips import packets_of
 
 # Share of red and of blue in the brightness, by AVColorSpace: BT.709, unknown, BT.601 (625 and 525), BT.2020.

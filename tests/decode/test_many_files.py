@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode import FrameCache, IndexCache, index_cache, open_video
+from paddlevideo_fast.decode import IndexCache, index_cache, open_video
 from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
 from tests.support.exact_corpus import in_sequence
 from tests.support.many_clips import MANY, write_one_of_many
 from tests.support.numbered_clips import read_number

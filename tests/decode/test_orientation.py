@@ -7,12 +7,12 @@ import cv2
 import numpy as np
 import pytest
 
+from paddlevideo_fast.apps.data.encoding import Settings, prepare
+from paddlevideo_fast.apps.predict.live import LiveSource
 from paddlevideo_fast.decode import open_video
-from paddlevideo_fast.decode.frame_cache import FrameCache
 from paddlevideo_fast.decode.orientation import turned
-from paddlevideo_fast.deploy.live import LiveSource
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.preparation.encoding import Settings, prepare
+from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
 from tests.support.exact_corpus import with_data
 from tests.support.numbered_clips import draw, packets_of, write_clip, write_matrix
 

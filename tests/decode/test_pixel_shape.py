@@ -9,21 +9,21 @@ import cv2
 import numpy as np
 import pytest
 
+from paddlevideo_fast.apps.data.encoding import Settings, prepare
+from paddlevideo_fast.apps.data.facts import _facts_of
+from paddlevideo_fast.apps.data.frames import extract
+from paddlevideo_fast.apps.data.packing import pack
+from paddlevideo_fast.apps.predict.live import LiveSource
+from paddlevideo_fast.apps.serve.reading import UnusableError, VideoLimits
 from paddlevideo_fast.decode import Span, open_frames, open_video
-from paddlevideo_fast.decode.frame_cache import FrameCache
-from paddlevideo_fast.decode.packed import open_shards
-from paddlevideo_fast.deploy.live import LiveSource
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.loader import VideoRecord
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.sampling import Sampler
 from paddlevideo_fast.loader.transforms.crop import CenterCrop, Scale
-from paddlevideo_fast.preparation.encoding import Settings, prepare
-from paddlevideo_fast.preparation.facts import _facts_of
-from paddlevideo_fast.preparation.frames import extract
-from paddlevideo_fast.preparation.packing import pack
-from paddlevideo_fast.serve.reading import UnusableError, VideoLimits
+from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
+from paddlevideo_fast.sources.packed.packed import open_shards
 from tests.support.numbered_clips import draw, packets_of, write_clip
 
 SIZE, NUM_FRAMES = (96, 64), 8

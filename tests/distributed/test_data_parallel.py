@@ -28,7 +28,7 @@ from paddlevideo_fast.loader import Batch, ClipBatchSampler
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D
-from paddlevideo_fast.modeling.lora import add_lora
+from paddlevideo_fast.extensions.lora.lora import add_lora
 from paddlevideo_fast.modeling.losses import CrossEntropyLoss
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from paddlevideo_fast.schedule.phases import plain_phases

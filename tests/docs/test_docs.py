@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import pytest
 
+from paddlevideo_fast.apps.data.command import TOOLS
 from paddlevideo_fast.cli.commands import COMMANDS
 from paddlevideo_fast.cli.config import _VERBS as VERBS
-from paddlevideo_fast.cli.data import TOOLS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -17,7 +17,7 @@ PROGRAM = r"""
 import re
 import numpy as np, paddle
 from paddlevideo_fast.config import RunSpec, load_config
-from paddlevideo_fast.deploy.convert import convert_state
+from paddlevideo_fast.apps.convert.convert import convert_state
 from paddlevideo_fast.modeling import build_model
 
 small = {"img_size": 32, "embed_dim": 32, "depth": 3, "num_heads": 4, "num_global": 2}

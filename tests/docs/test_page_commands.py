@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measuring import ROOT
+from paddlevideo_fast.apps.init.new_config import recipe_of
 from paddlevideo_fast.cli.commands import COMMANDS, Group, build_parser
-from paddlevideo_fast.cli.new_config import recipe_of
 from paddlevideo_fast.cli.train import overrides_of
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.config.builtin import find_config
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.preparation import flags
+from paddlevideo_fast.jobs import flags
 from test_tipc.compare_results import parse_args as parse_comparison
 from tests.docs.test_docs import PAGES, blocks, name_of
 from tools.benchmark import parser_of

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import paddle
 import pytest
-from small_runs import RandomClips
 
 from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.schedule.phases import plain_phases
+from tests.engine.small_runs import RandomClips
 
 
 class LinearModel(paddle.nn.Layer):

@@ -8,7 +8,6 @@ import threading
 import numpy as np
 import paddle
 import pytest
-from small_runs import StopAt, assert_same, save, snapshot
 
 from paddlevideo_fast.engine import (
     BackgroundStore,
@@ -20,6 +19,7 @@ from paddlevideo_fast.engine import (
 from paddlevideo_fast.engine import checkpoint as checkpoints
 from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, ExponentialMovingAverage, restore
 from paddlevideo_fast.errors import CheckpointError, UnsavedError
+from tests.engine.small_runs import StopAt, assert_same, save, snapshot
 
 
 class SlowDisk:

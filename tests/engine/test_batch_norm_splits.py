@@ -2,7 +2,6 @@
 
 import paddle
 import pytest
-from small_runs import assert_same, weights
 
 from paddlevideo_fast.engine import CheckpointStore, Trainer, load_checkpoint
 from paddlevideo_fast.engine.callbacks import (
@@ -13,6 +12,7 @@ from paddlevideo_fast.engine.callbacks import (
 )
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D, split_statistics
 from paddlevideo_fast.schedule.phases import Phase
+from tests.engine.small_runs import assert_same, weights
 
 PHASES = [Phase(0, 2, bn_splits=4), Phase(2, 3, bn_splits=2), Phase(3, 4)]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from small_runs import save
 
 from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
 from paddlevideo_fast.engine.callbacks import Checkpointing, restore
 from paddlevideo_fast.engine.output import newest_run, weights_of_run
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError, WeightError
+from tests.engine.small_runs import save
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ import json
 
 import paddle
 import pytest
-from small_runs import save
 
 from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError, ObjectError, PaddleVideoFastError, StoreAwayError
-from paddlevideo_fast.io import stores
-from paddlevideo_fast.io.sync import Mirror
+from paddlevideo_fast.sources.remote import stores
+from paddlevideo_fast.sources.remote.sync import Mirror
+from tests.engine.small_runs import save
 
 
 @pytest.fixture

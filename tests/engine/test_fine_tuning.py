@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import paddle
 import pytest
-from small_runs import RandomClips, assert_same, weights
 
 from paddlevideo_fast.engine import CheckpointStore, Evaluator, RoundedPrecision, Trainer
 from paddlevideo_fast.engine.callbacks import (
@@ -23,6 +22,7 @@ from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.stages import parameters_in
 from paddlevideo_fast.schedule.phases import plain_phases
 from paddlevideo_fast.solver import build_optimizer
+from tests.engine.small_runs import RandomClips, assert_same, weights
 
 MODEL = {
     "framework": "Recognizer2D",

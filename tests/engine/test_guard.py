@@ -18,12 +18,12 @@ from paddlevideo_fast.engine.callbacks import (
 )
 from paddlevideo_fast.engine.guard import call_hook
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink
-from paddlevideo_fast.engine.trackers import TrackedRun, VisualDL
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.extensions.report import ReportedRun
+from paddlevideo_fast.extensions.report.results import Reporting
+from paddlevideo_fast.extensions.trackers.trackers import TrackedRun, VisualDL
 from paddlevideo_fast.metrics import CenterCropMetric
 from paddlevideo_fast.modeling import MacCounter, complexity
-from paddlevideo_fast.report import ReportedRun
-from paddlevideo_fast.report.results import Reporting
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 from paddlevideo_fast.engine import BackgroundStore, CheckpointStore, load_checkpoint
 from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, Evaluation, Recorder, restore
 from paddlevideo_fast.engine.sinks import JsonLinesSink
-from paddlevideo_fast.engine.trackers import TrackedRun, VisualDL
 from paddlevideo_fast.errors import CheckpointError, UnsavedError
+from paddlevideo_fast.extensions.trackers.trackers import TrackedRun, VisualDL
 from paddlevideo_fast.log import log_file
 
 

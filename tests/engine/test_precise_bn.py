@@ -6,7 +6,6 @@ import numpy as np
 import paddle
 import pytest
 from paddle import nn
-from small_runs import assert_same, weights
 
 from paddlevideo_fast.engine import (
     CheckpointStore,
@@ -30,6 +29,7 @@ from paddlevideo_fast.modeling.layers.batch_norm import (
     set_num_splits,
     split_statistics,
 )
+from tests.engine.small_runs import assert_same, weights
 
 SIZES = [5, 5, 1, 3]
 

@@ -6,9 +6,8 @@ import numpy as np
 import paddle
 import pytest
 from paddle import nn
-from small_runs import StopAt, assert_same, weights
 
-from paddlevideo_fast.assembly.distillation import LiveDistillation
+import paddlevideo_fast.assembly  # noqa: F401  it comes before its extensions
 from paddlevideo_fast.engine import (
     CheckpointStore,
     Evaluator,
@@ -29,10 +28,12 @@ from paddlevideo_fast.engine.callbacks.precise_bn import population_statistics
 from paddlevideo_fast.engine.precision import nearest
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink
 from paddlevideo_fast.errors import NonFiniteGradientError, NonFiniteLossError
+from paddlevideo_fast.extensions.distillation.setup import LiveDistillation
+from paddlevideo_fast.extensions.features.model import digest_of
 from paddlevideo_fast.metrics import CenterCropMetric
-from paddlevideo_fast.modeling.features import digest_of
 from paddlevideo_fast.modeling.layers.attention import SelfAttention
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D
+from tests.engine.small_runs import StopAt, assert_same, weights
 from tests.support.gpu_amp import gpu_amp
 
 LEVELS = ["O1", "O2"]

@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 import paddle
 import pytest
-from small_runs import Changed
 
 from paddlevideo_fast.engine import Distribution, Evaluator, MixedPrecision, Precision
 from paddlevideo_fast.engine.callbacks import Callback, Recorder
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.state import StepRecord, StepWindow
-from paddlevideo_fast.engine.trackers import TrackedRun, VisualDL
+from paddlevideo_fast.extensions.report.drawings import curve_figures
+from paddlevideo_fast.extensions.trackers.trackers import TrackedRun, VisualDL
 from paddlevideo_fast.loader import DecodeFailure
 from paddlevideo_fast.metrics import CenterCropMetric
-from paddlevideo_fast.report.drawings import curve_figures
+from tests.engine.small_runs import Changed
 from tests.support.fake_device import FakeDevice
 from tests.support.gpu_amp import gpu_amp
 

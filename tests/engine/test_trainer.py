@@ -3,7 +3,6 @@
 import numpy as np
 import paddle
 import pytest
-from small_runs import StopAt, assert_same, weights
 
 from paddlevideo_fast.engine import CheckpointStore, Distribution, TrainingInterrupted, load_checkpoint
 from paddlevideo_fast.engine.callbacks import (
@@ -16,6 +15,7 @@ from paddlevideo_fast.engine.callbacks import (
 from paddlevideo_fast.engine.trainer import step_seed
 from paddlevideo_fast.errors import CheckpointError, NonFiniteLossError
 from paddlevideo_fast.schedule import Phase
+from tests.engine.small_runs import StopAt, assert_same, weights
 
 
 class Curve:

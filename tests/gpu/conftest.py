@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from paddlevideo_fast.apps.doctor.device_check import environment, no_gpu
 from paddlevideo_fast.assembly.plan import make_precision
 from paddlevideo_fast.config import RunSpec, load_config
-from paddlevideo_fast.doctor.device_check import environment, no_gpu
 from paddlevideo_fast.engine import Precision
 from paddlevideo_fast.errors import ConfigError
 

@@ -8,8 +8,8 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.deploy.export import computing_on, deviation_of
-from paddlevideo_fast.doctor.device_check import TOLERANCES
+from paddlevideo_fast.apps.doctor.device_check import TOLERANCES
+from paddlevideo_fast.apps.export.export import computing_on, deviation_of
 from paddlevideo_fast.modeling import build_model
 from tests.gpu.conftest import REHEARSAL, precision_on
 

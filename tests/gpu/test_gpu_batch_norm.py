@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.deploy.export import computing_on
+from paddlevideo_fast.apps.export.export import computing_on
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D, SubBatchNorm3D
 
 CHANNELS = 6

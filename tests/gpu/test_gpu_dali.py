@@ -1,6 +1,6 @@
 """Frames that DALI decodes on the GPU, for each codec, are those of our reader.
 
-`make test-gpu` runs tests/loader/test_dali.py on the GPU as well.
+`make test-gpu` runs tests/extensions/dali/test_dali.py on the GPU as well.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from tests.support.dali_codecs import WHERE, HostLoader, no_dali
 if reason := no_dali():
     pytest.skip(reason, allow_module_level=True)
 
-from paddlevideo_fast.loader.dali.graph import generation_of, import_dali
+from paddlevideo_fast.extensions.dali.graph import generation_of, import_dali
 
 TOLERANCE = 4.0  # as on a CPU: colour conversions differ
 ENCODERS = {
@@ -28,7 +28,7 @@ ENCODERS = {
 @pytest.mark.parametrize("codec", ENCODERS)
 def test_frames_are_those_of_the_reader(tmp_path, make_clip, codec):
     if WHERE.device_id is None:
-        pytest.skip("DALI_TEST_GPU names no GPU; on a CPU tests/loader/test_dali.py does it")
+        pytest.skip("DALI_TEST_GPU names no GPU; on a CPU tests/extensions/dali/test_dali.py does it")
     if codec not in generation_of(import_dali()).gpu:
         pytest.skip("this DALI does not decode it")
     for name in range(4):

@@ -14,8 +14,8 @@ import numpy as np
 import paddle
 import pytest
 
+from paddlevideo_fast.apps.doctor.device_check import BatchList, made_up_batches, small_trainer
 from paddlevideo_fast.device import upload
-from paddlevideo_fast.doctor.device_check import BatchList, made_up_batches, small_trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.machine import gpu_number

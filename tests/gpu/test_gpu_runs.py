@@ -10,9 +10,9 @@ import numpy as np
 import paddle
 import pytest
 
+from paddlevideo_fast.apps.export.export import deviation_of
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config.settings import RuntimeSettings
-from paddlevideo_fast.deploy.export import deviation_of
 from paddlevideo_fast.engine import has_dtype
 from tests.gpu.conftest import REHEARSAL
 from tests.integration.conftest import TINY

@@ -8,11 +8,7 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
-from paddlevideo_fast.assembly.plan import make_precision
-from paddlevideo_fast.config import RunSpec, load_config
-from paddlevideo_fast.deploy.export import computing_on, deviation_of
-from paddlevideo_fast.deploy.program import ProviderError
-from paddlevideo_fast.doctor.device_check import (
+from paddlevideo_fast.apps.doctor.device_check import (
     CHECKS,
     ON_ONNXRUNTIME,
     BatchList,
@@ -21,6 +17,10 @@ from paddlevideo_fast.doctor.device_check import (
     made_up_batches,
     small_trainer,
 )
+from paddlevideo_fast.apps.export.export import computing_on, deviation_of
+from paddlevideo_fast.apps.predict.program import ProviderError
+from paddlevideo_fast.assembly.plan import make_precision
+from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import MixedPrecision
 from paddlevideo_fast.engine.callbacks import Callback, ExponentialMovingAverage, Recorder
 from paddlevideo_fast.errors import MissingExtraError
@@ -36,7 +36,7 @@ def test_a_check_of_the_doctor(request, figure, name):
     needs_no_paddle = name in ON_ONNXRUNTIME and installed_gpus()
     device = paddle.get_device() if needs_no_paddle else request.getfixturevalue("device")
     if REHEARSAL and name.startswith(("reading", "Paddle Inference", "onnxruntime")):
-        pytest.skip("on a CPU tests/doctor/test_device_check.py does what can be done")
+        pytest.skip("on a CPU tests/apps/doctor/test_device_check.py does what can be done")
     try:
         figure("", CHECKS[name](device))
     except (NotRun, ProviderError, MissingExtraError) as reason:

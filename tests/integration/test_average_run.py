@@ -8,9 +8,9 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.assembly.averaging import average
+from paddlevideo_fast.apps.average.averaging import average
+from paddlevideo_fast.apps.average.command import build_parser
 from paddlevideo_fast.assembly.data import make_split
-from paddlevideo_fast.cli.average import build_parser
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Distribution, Evaluator

@@ -3,9 +3,9 @@
 import pytest
 
 from paddlevideo_fast.cli import main
-from paddlevideo_fast.engine.trackers import VisualDL
+from paddlevideo_fast.extensions.report import results
+from paddlevideo_fast.extensions.trackers.trackers import VisualDL
 from paddlevideo_fast.modeling import complexity
-from paddlevideo_fast.report import results
 
 
 class OutOfOrder(Exception):

@@ -16,10 +16,10 @@ from paddlevideo_fast import cli
 from paddlevideo_fast.assembly.callbacks import make_naming
 from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.engine.state import TrainerState
+from paddlevideo_fast.extensions.report import results
+from paddlevideo_fast.extensions.report.results import ReportedRun, Reporting
+from paddlevideo_fast.extensions.report.tables import Naming
 from paddlevideo_fast.modeling import build_model, load_weights
-from paddlevideo_fast.report import results
-from paddlevideo_fast.report.results import ReportedRun, Reporting
-from paddlevideo_fast.report.tables import Naming
 from tests.support.browser import Browser
 from tests.support.launching import overriding
 

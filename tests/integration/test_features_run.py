@@ -9,15 +9,15 @@ import paddle
 import pytest
 
 from paddlevideo_fast.assembly.data import make_split
-from paddlevideo_fast.assembly.features import with_features
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import ConfigError, FeatureError
-from paddlevideo_fast.features.compute import compute_features
-from paddlevideo_fast.loader.features import FeatureWriter, StoredFeatures, first_row
+from paddlevideo_fast.extensions.features.compute import compute_features
+from paddlevideo_fast.extensions.features.loader import FeatureWriter, StoredFeatures, first_row
+from paddlevideo_fast.extensions.features.model import HeadOnly
+from paddlevideo_fast.extensions.features.setup import with_features
 from paddlevideo_fast.modeling import build_model, load_weights
-from paddlevideo_fast.modeling.features import HeadOnly
 from paddlevideo_fast.modeling.weights import read_weights
 from tests.support.dask_cluster import dask_cluster
 from tests.support.launching import overriding
@@ -154,7 +154,7 @@ def test_a_training_on_features_resumes_exactly(made, assert_resumes):
 def half(made):
     """Features of each frame in float16, two copies, in shards of five clips."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("paddlevideo_fast.loader.features._SHARD_BYTES", 5 * 4 * 32 * 2)
+        patch.setattr("paddlevideo_fast.extensions.features.loader._SHARD_BYTES", 5 * 4 * 32 * 2)
         train, _ = compute(made, "half", views=2, dtype="float16")
     assert (train.index.num_rows, train.index.shape, train.num_bytes) == (48, [4, 32], 48 * 4 * 32 * 2)
     return made / "half"
@@ -285,7 +285,7 @@ def test_a_killed_computation_goes_on_and_gives_the_same_files(made, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(FeatureWriter, "add", killed)
         patch.setattr(FeatureWriter, "close", lambda self: None)  # as after SIGKILL
-        patch.setattr("paddlevideo_fast.loader.features._SAVE_SEC", 0.0)
+        patch.setattr("paddlevideo_fast.extensions.features.loader._SAVE_SEC", 0.0)
         with pytest.raises(KeyboardInterrupt):
             compute(made, output, views=2)
     if killed_at:
@@ -299,7 +299,7 @@ def test_a_killed_computation_goes_on_and_gives_the_same_files(made, monkeypatch
 
 @pytest.mark.slow
 def test_a_cluster_and_shares_compute_the_same_files(made, monkeypatch, tmp_path, capfd):
-    monkeypatch.setattr("paddlevideo_fast.features.compute._NUM_BATCHES", 2)
+    monkeypatch.setattr("paddlevideo_fast.extensions.features.compute._NUM_BATCHES", 2)
     words = ["features", "-c", str(made / "tiny.yaml"), "-w", str(made / "pretrained.pdparams"), "--views=2"]
     shared = [*words, "--output", str(made / "shared")]
     assert main([*shared, "--shard", "1/2"]) == 0

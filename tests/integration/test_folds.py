@@ -1,4 +1,4 @@
-"""Cross-validation of a small list: `assembly.cross_validate`."""
+"""Cross-validation of a small list: `cross_validate`."""
 
 import json
 from argparse import Namespace
@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddlevideo_fast import assembly
-from paddlevideo_fast.assembly.folds import deal, summary
+from paddlevideo_fast.apps.folds.folds import cross_validate, deal, summary
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.errors import ConfigError, SettingError
@@ -32,7 +31,7 @@ def test_each_video_is_validated_once_and_a_stopped_fold_goes_on(
     caplog.set_level("INFO", "paddlevideo_fast")
     monkeypatch.chdir(tmp_path)
     tiny_config.write_text(tiny_config.read_text().replace(f"output_dir: {tmp_path / 'out'}\n", ""))
-    found = assembly.cross_validate(load_config(tiny_config, SHORT), 2)
+    found = cross_validate(load_config(tiny_config, SHORT), 2)
     out = tmp_path / "output" / "tiny"
     lists = [{row.path for row in list_rows(str(out / f"lists/fold_{k}_valid.jsonl"))} for k in (1, 2)]
     whole = {row.path: row for row in list_rows(load_config(tiny_config)["DATASET"]["train"]["file_path"])}
@@ -69,7 +68,7 @@ def test_folds_of_another_division_are_not_resumed_but_moved_aside(
         (tmp_path / "out" / f"fold_{len(trained)}").mkdir()
         return Namespace(state=Namespace(last_validation={"top1": 0.5, "num_samples": 8, "epoch": 1}))
 
-    monkeypatch.setattr("paddlevideo_fast.assembly.folds.train", train)
+    monkeypatch.setattr("paddlevideo_fast.apps.folds.folds.train", train)
     text = tiny_config.read_text().replace("/train.list", "/own.list")
     motion = Path(load_config(tiny_config)["DATASET"]["train"]["data_prefix"])
     own = tmp_path / "own.list"
@@ -148,6 +147,6 @@ def test_the_result_of_all_folds():
 )
 def test_what_cannot_be_dealt(tiny_config, tmp_path, num_folds, override, message):
     with pytest.raises((ConfigError, SettingError)) as caught:
-        assembly.cross_validate(load_config(tiny_config, [override]), num_folds)
+        cross_validate(load_config(tiny_config, [override]), num_folds)
     assert message in str(caught.value)
     assert not (tmp_path / "out").exists()

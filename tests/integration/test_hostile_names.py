@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from paddlevideo_fast.apps.data.frames import extract
+from paddlevideo_fast.apps.data.lists import build, check
+from paddlevideo_fast.apps.data.packing import pack
+from paddlevideo_fast.apps.data.videos import prepare_list
 from paddlevideo_fast.cli import main
 from paddlevideo_fast.cli.command import run_command
 from paddlevideo_fast.cli.commands import main as commands_main
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.loader.annotations import read_class_names, read_frame_list, read_video_list
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.preparation.frames import extract
-from paddlevideo_fast.preparation.lists import build, check
-from paddlevideo_fast.preparation.packing import pack
-from paddlevideo_fast.preparation.videos import prepare_list
 from tests.support.launching import overriding
 
 # stems of videos, in the folder of a class; all end in .mp4

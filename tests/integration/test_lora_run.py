@@ -6,11 +6,11 @@ import numpy as np
 import paddle
 import pytest
 
+from paddlevideo_fast.apps.predict.program import open_program
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import load_config
-from paddlevideo_fast.deploy.program import open_program
+from paddlevideo_fast.extensions.lora.lora import RECORD, add_lora
 from paddlevideo_fast.modeling import build_model, load_weights, read_weights
-from paddlevideo_fast.modeling.lora import RECORD, add_lora
 from tests.modeling.networks import normal
 from tests.support.launching import overriding
 

@@ -8,7 +8,7 @@ PARTS = """
 import os
 
 from paddlevideo_fast.engine.callbacks import Callback
-from paddlevideo_fast.engine.trackers import Tracker
+from paddlevideo_fast.extensions.trackers.trackers import Tracker
 from paddlevideo_fast.loader.transforms import Pixelwise
 from paddlevideo_fast.registry import CALLBACKS, TRACKERS, TRANSFORMS
 

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from paddlevideo_fast.apps.predict.recipe import recipe_of
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import load_config
-from paddlevideo_fast.deploy.recipe import recipe_of
 from paddlevideo_fast.engine import load_checkpoint
 from paddlevideo_fast.errors import ConfigError
 from tests.support.launching import overriding

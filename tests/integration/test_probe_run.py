@@ -6,10 +6,10 @@ import numpy as np
 import paddle
 import pytest
 
+from paddlevideo_fast.apps.predict.program import open_program
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import load_config
-from paddlevideo_fast.deploy.program import open_program
-from paddlevideo_fast.loader.features import StoredFeatures
+from paddlevideo_fast.extensions.features.loader import StoredFeatures
 from paddlevideo_fast.modeling import build_model, load_weights, read_weights
 from tests.modeling.networks import normal
 from tests.support.launching import overriding

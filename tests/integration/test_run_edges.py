@@ -7,10 +7,10 @@ import signal
 import pytest
 
 from paddlevideo_fast import assembly
+from paddlevideo_fast.apps.predict.recipe import read_recipe
 from paddlevideo_fast.cli import train
 from paddlevideo_fast.cli.commands import main as commands_main
 from paddlevideo_fast.config import load_config
-from paddlevideo_fast.deploy.recipe import read_recipe
 from paddlevideo_fast.engine import CheckpointStore, Evaluator, load_checkpoint
 from paddlevideo_fast.log import setup_logging
 from tests.support.launching import overriding

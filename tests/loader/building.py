@@ -7,8 +7,8 @@ import tarfile
 
 import cv2
 
-from paddlevideo_fast.decode.packed_format import PackSettings, ShardWriter
 from paddlevideo_fast.loader import build_dataset, build_loader
+from paddlevideo_fast.sources.packed.packed_format import PackSettings, ShardWriter
 
 SEGMENTS = {"name": "Sampler", "num_seg": 3, "seg_len": 1}
 NAMED = ("num_classes", "class_names", "frames_cache")  # that code gives, and not a section

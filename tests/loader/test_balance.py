@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paddlevideo_fast.extensions.features.loader import FeatureLoader
 from paddlevideo_fast.loader import BatchShape, ClipBatchSampler, LoaderError, VideoRecord
 from paddlevideo_fast.loader.balance import Draws, class_counts, make_draws
-from paddlevideo_fast.loader.features import FeatureLoader
 from paddlevideo_fast.loader.request import CLIP, ORDER, ClipRequest, generator
 from tests.loader.building import dataset_of
 

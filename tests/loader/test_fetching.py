@@ -11,7 +11,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode.packed import PackedReader
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.loader import (
     ClipBatchSampler,
@@ -23,6 +22,7 @@ from paddlevideo_fast.loader import (
 )
 from paddlevideo_fast.loader.collate import Sample
 from paddlevideo_fast.loader.fetching import Fetcher
+from paddlevideo_fast.sources.packed.packed import PackedReader
 from tests.loader import building
 
 MB = 2**20

@@ -6,14 +6,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from paddlevideo_fast.apps.data.facts import _facts_of
+from paddlevideo_fast.apps.init.init_dataset import _probe_part
 from paddlevideo_fast.config import Config, check_config
 from paddlevideo_fast.config.sections import ROOT, Group
 from paddlevideo_fast.decode import Span, open_video
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.untrimmed import between
-from paddlevideo_fast.preparation.facts import _facts_of
-from paddlevideo_fast.preparation.init_dataset import _probe_part
 from tests.loader.building import dataset_of
 from tests.support.numbered_clips import read_number, write_clip
 

@@ -9,8 +9,8 @@ import paddle
 import pytest
 
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.extensions.features.model import HeadOnly, PooledFeatures
 from paddlevideo_fast.modeling import build_model, count_parameters
-from paddlevideo_fast.modeling.features import HeadOnly, PooledFeatures
 from paddlevideo_fast.modeling.layers.positions import rotated, rotation
 from tests.modeling.networks import NETWORKS, clips_for, make, normal
 

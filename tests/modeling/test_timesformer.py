@@ -7,8 +7,8 @@ import paddle
 import pytest
 
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.extensions.features.model import PooledFeatures
 from paddlevideo_fast.modeling import build_model, load_weights
-from paddlevideo_fast.modeling.features import PooledFeatures
 from tests.modeling.networks import normal
 
 TINY = {"img_size": 32, "embed_dim": 16, "depth": 2, "num_heads": 2, "num_seg": 4}

@@ -8,11 +8,11 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.deploy.convert import convert_state
+from paddlevideo_fast.apps.convert.convert import convert_state
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.extensions.pretraining.model import tube_mask
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.modeling.layers.positions import fixed_positions, table_in_program
-from paddlevideo_fast.modeling.pretraining import tube_mask
 from tests.modeling.networks import NETWORKS, make, normal
 
 TINY = NETWORKS["videomae"][1]

@@ -14,9 +14,9 @@ import paddle
 import pytest
 
 from paddlevideo_fast.errors import WeightError
-from paddlevideo_fast.io import stores
 from paddlevideo_fast.modeling import build_model, load_weights, read_weights, weights
 from paddlevideo_fast.modeling.weights import candidate_names, fetch_weights
+from paddlevideo_fast.sources.remote import stores
 
 
 def randomised(model):

@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.deploy.convert import convert_state
+from paddlevideo_fast.apps.convert.convert import convert_state
 from paddlevideo_fast.modeling import MacCounter, build_model, count_parameters, load_weights
 from tests.numerics.test_numerics_parity import assert_close, clips_of, logits_of, network, paddle_weights
 

@@ -13,7 +13,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.deploy.convert import convert_file, convert_state
+from paddlevideo_fast.apps.convert.convert import convert_file, convert_state
 from paddlevideo_fast.modeling import MacCounter, build_model, count_parameters, load_weights
 from paddlevideo_fast.modeling.heads import I3DHead
 from tests.support.torch_writer import write_pickles, write_zip

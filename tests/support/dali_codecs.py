@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from paddlevideo_fast.extensions.dali.loader import DaliOptions
 from paddlevideo_fast.loader import Batch
-from paddlevideo_fast.loader.dali import DaliOptions
 from paddlevideo_fast.machine import installed_gpus
 
 # DALI_TEST_GPU=0 runs the tests of DALI on that GPU
@@ -31,7 +31,7 @@ def no_dali() -> str | None:
 
 def encoder() -> dict[str, Any]:
     """Arguments of `make_clip` for a codec that it decodes: H.264, or VP9 where only a GPU decodes that."""
-    from paddlevideo_fast.loader.dali.graph import generation_of, import_dali
+    from paddlevideo_fast.extensions.dali.graph import generation_of, import_dali
 
     if "h264" in generation_of(import_dali()).codecs("cpu" if WHERE.device_id is None else "gpu"):
         return {"codec": "libx264"}

@@ -237,7 +237,7 @@ def _become(request: dict[str, Any]) -> list[str]:
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     import paddlevideo_fast.assembly  # noqa: F401
-    from paddlevideo_fast.report.drawings import pyplot
+    from paddlevideo_fast.extensions.report.drawings import pyplot
 
     pyplot()  # this and VisualDL are what most runs import later
     with contextlib.suppress(ImportError):

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.cli import build_parser, export, predict
+from paddlevideo_fast.apps.export import command as export
+from paddlevideo_fast.apps.predict import command as predict
+from paddlevideo_fast.cli import build_parser
 from paddlevideo_fast.config import load_config
 from test_tipc.tipc import commands
 from test_tipc.tipc.pipeline import branches

@@ -12,10 +12,10 @@ from paddlevideo_fast.engine.checkpoint import Snapshot, portable_state, restore
 from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.trainer import Callback, Slot, Trainer
 from paddlevideo_fast.errors import CheckpointError
+from paddlevideo_fast.extensions.lora.lora import stored_state
 from paddlevideo_fast.loader.class_names import NAMES_KEY
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import MKL_PATH
-from paddlevideo_fast.modeling.lora import stored_state
 from paddlevideo_fast.modeling.weights import complete_weights
 
 logger = get_logger(__name__)

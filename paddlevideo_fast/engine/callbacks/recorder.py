@@ -12,8 +12,8 @@ from paddlevideo_fast.device import gpu_memory_mb
 from paddlevideo_fast.engine.guard import call_hook
 from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.sinks import Record, Sink
-from paddlevideo_fast.engine.trackers import Results, Tracker
 from paddlevideo_fast.engine.trainer import Callback, Slot, Trainer
+from paddlevideo_fast.extensions.trackers.trackers import Results, Tracker
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.complexity import MacCounter
 

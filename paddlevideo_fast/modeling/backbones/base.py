@@ -31,14 +31,14 @@ class Backbone(nn.Layer):
         least_frames: the fewest frames that a clip may have.
         takes_multigrid: clips may change their size from step to step.
         has_fixed_size: an exported program is for clips of one size.
-        cpu_runtime: what runs an exported program fastest on a CPU; see `deploy.program`.
+        cpu_runtime: what runs an exported program fastest on a CPU; see `apps.predict.program`.
         stage_layers: name of a stage to the names of its layers, both in the order in which they compute; see
             `modeling.stages`.
         block_names: names of the residual blocks of a 2D ResNet, in order.
         lr_multipliers: structured name of a parameter to the factor on its learning rate.
         no_weight_decay: words in the names of parameters without weight decay.
         converters: name of another toolkit to the converter of its weights for this network, where it is not
-            the toolkit's usual one; see `deploy.convert`.
+            the toolkit's usual one; see `apps.convert.convert`.
     """
 
     data_format: DataFormat

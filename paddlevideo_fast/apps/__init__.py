@@ -1,0 +1,1 @@
+"""What one does besides training: a folder for each, with its command."""

@@ -1,0 +1,331 @@
+"""One network from several checkpoints of a run: the mean of their weights.
+
+Reference: Wortsman et al., "Model soups: averaging weights of multiple fine-tuned models improves accuracy
+without increasing inference time", arXiv 2203.05482 (the greedy soup is its recipe 1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from paddlevideo_fast.assembly.build import make_evaluator, statistics_evaluator
+from paddlevideo_fast.assembly.checks import check_evaluation
+from paddlevideo_fast.assembly.classes import checked_class_names
+from paddlevideo_fast.assembly.data import Pipelines, make_split
+from paddlevideo_fast.assembly.plan import make_metric, make_precision
+from paddlevideo_fast.config import Config, RunSpec
+from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator
+from paddlevideo_fast.engine.callbacks.evaluation import Selection
+from paddlevideo_fast.engine.callbacks.precise_bn import PreciseBN, population_statistics, put_statistics
+from paddlevideo_fast.engine.checkpoint import writing
+from paddlevideo_fast.engine.output import run_of_config
+from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, WeightError
+from paddlevideo_fast.extensions.lora.lora import RECORD
+from paddlevideo_fast.io.files import as_path, atomic_write_all
+from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.loader.class_names import Classes, check_classes, classes_of_weights, write_class_names
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.modeling import build_for_clips, classes_of, load_weights
+from paddlevideo_fast.modeling.layers.batch_norm import BATCH_NORMS
+from paddlevideo_fast.modeling.weights import read_weights
+
+logger = get_logger(__name__)
+
+Weights = Mapping[str, np.ndarray]
+Metrics = dict[str, float]
+
+
+class Averaged(NamedTuple):
+    """What `average` has written.
+
+    Attributes:
+        path: of the weights.
+        report: of the JSON file beside them.
+        facts: its content.
+    """
+
+    path: Path
+    report: Path
+    facts: dict[str, Any]
+
+
+def average(
+    cfg: Config, last: int | None, files: Sequence[Path] = (), output: Path | None = None
+) -> Averaged:
+    """Averages checkpoints, measures the batch norms of the mean anew, and validates it.
+
+    Args:
+        cfg: a checked config, of the run whose checkpoints are averaged.
+        last: how many of the newest; None: greedy. That begins with the best checkpoint in validation and
+            adds the others from the best to the worst, each if the validation does not become worse.
+        files: weights to choose from, oldest first; none: the run's checkpoints at ends of epochs.
+        output: file of the mean; None: `<model_name>_average_last5.pdparams` or
+            `<model_name>_average_greedy.pdparams` in the run's folder.
+
+    Raises:
+        PaddleVideoFastError: as its message says.
+    """
+    with cfg.placing():
+        cfg.require("average", "DATASET.valid")
+        spec = RunSpec.of(cfg).in_folder(run_of_config(cfg))
+        pipelines = check_evaluation(spec, "valid")
+        paths = _candidates(spec, files, last)
+        names = checked_class_names(spec, *map(str, paths))
+        how = "greedy" if last is None else f"last{last}"
+        output = output or as_path(spec.run.output_dir) / f"{spec.run.model_name}_average_{how}.pdparams"
+        report = output.with_name(f"{output.stem}_report.json")
+        there = names and classes_of_weights(str(output))  # of other weights in its folder
+        if names and there:
+            check_classes(Classes(names, str(paths[0])), there)
+        with only_writer(output.parent, output.name), contextlib.ExitStack() as stack:
+            averager = _averager(spec, pipelines, stack)
+            facts = averager.last(paths) if last is not None else averager.greedy(paths)
+            with writing(output), atomic_write_all(output, report) as partials:
+                paddle.save(averager.model.state_dict(), str(partials[0]))
+                partials[1].write_text(json.dumps(facts, indent=1), encoding="utf-8")
+                if names is not None:
+                    write_class_names(output.parent, names)
+        return Averaged(output, report, facts)
+
+
+def _candidates(spec: RunSpec, files: Sequence[Path], last: int | None) -> list[Path]:
+    """The files to choose from.
+
+    Raises:
+        CheckpointError: there are too few.
+    """
+    where = "-w"
+    paths = list(files)
+    if not paths:
+        store = CheckpointStore(spec.run.output_dir, spec.run.model_name)
+        where = f"'{store.folder}'"
+        store.fetch_marks()
+        prefixes = [prefix for *_, prefix in store.complete() if re.search(r"_epoch_\d+$", prefix)]
+        for prefix in prefixes:
+            store.fetch(prefix)
+        paths = [Path(f"{prefix}.pdparams") for prefix in prefixes]
+    wanted = last or 2
+    if len(paths) < wanted:
+        raise CheckpointError(
+            f"{where} has {len(paths)} checkpoints of epochs, and {wanted} are wanted: keep more with a "
+            "lower save_interval or a higher keep_last, or name weight files with -w"
+        )
+    return paths[-wanted:] if last else paths
+
+
+def _averager(spec: RunSpec, pipelines: Pipelines, stack: contextlib.ExitStack) -> Averager:
+    """What validates weights of the run's network; `stack` ends its loaders."""
+    model = build_for_clips(spec.model, spec.run.amp, load_pretrained=False)
+    selection, metric = spec.extension(Selection) or Selection(), make_metric(spec)
+    if metric.value_names:
+        selection.check(metric.names_with(classes_of(spec.model)))
+    distribution, precision = Distribution(), make_precision(spec)
+    valid = make_split(spec, "valid", model.layout, distribution, pipelines=pipelines)
+    stack.callback(valid.loader.close)
+    evaluator = make_evaluator(spec, valid, precision, distribution)
+    statistics = None
+    if spec.holds("DATASET.train"):
+        num_batches = (spec.extension(PreciseBN) or PreciseBN()).num_iters_preciseBN
+        train = make_split(spec, "train", model.layout, distribution, pipelines=pipelines)
+        statistics = statistics_evaluator(spec, train, precision, distribution, num_batches)
+        stack.callback(statistics.loader.close)
+
+    def evaluate() -> Metrics:
+        metrics = evaluator.run(model, metric)
+        if not metrics["num_samples"]:
+            raise BadSampleShareError(f"none of the {metrics['num_failed']} samples of DATASET.valid decodes")
+        return metrics
+
+    return Averager(model, evaluate, selection, statistics)
+
+
+@dataclass(frozen=True, eq=False)
+class Mean:
+    """The mean of weights, summed in float64 in the order in which they are added.
+
+    Attributes:
+        paths: of the weights in the sum.
+        first: the weights of the first of them.
+        sums: by the name of a tensor.
+        differing: names of the tensors that are not equal in all files.
+    """
+
+    paths: Sequence[Path] = ()
+    first: Weights = field(default_factory=dict)
+    sums: Weights = field(default_factory=dict)
+    differing: frozenset[str] = frozenset()
+
+    def plus(self, path: Path, weights: Weights) -> Mean:
+        """A mean of one file more; this one stays as it is.
+
+        Raises:
+            WeightError: they are of another network than the weights before them.
+        """
+        if self.paths:
+            _require_same_network(self.paths[0], self.first, path, weights)
+        first = self.first or weights
+        sums = {name: self.sums.get(name, 0.0) + value.astype(np.float64) for name, value in weights.items()}
+        changed = {name for name, value in weights.items() if not np.array_equal(value, first[name])}
+        return Mean([*self.paths, path], first, sums, self.differing | changed)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """The mean, in the types of the files; what is equal in all files stays as it is, to the last bit."""
+        count = len(self.paths)
+        return {
+            name: (self.sums[name] / count).astype(value.dtype) if name in self.differing else value
+            for name, value in self.first.items()
+        }
+
+
+@dataclass(eq=False)
+class Averager:
+    """Puts means of weights into a network and validates them.
+
+    Attributes:
+        model: gets the weights; after `last` or `greedy` those that were chosen.
+        evaluate: validates the model as it is.
+        selection: which validation is better.
+        statistics: over the training data, for the batch norms of a mean; None: their statistics are
+            averaged.
+    """
+
+    model: nn.Layer
+    evaluate: Callable[[], Metrics]
+    selection: Selection
+    statistics: Evaluator | None = None
+
+    def last(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """Puts the mean of all files into the model; returns what the report says."""
+        mean, found = Mean(), []
+        for path in paths:
+            weights = self._read(path)
+            mean = mean.plus(path, weights)
+            found.append(self._validated(path, weights))
+        return self._facts("last", paths, found, mean, self._validate_mean(mean))
+
+    def greedy(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """Puts the greedy soup of the files into the model; returns what the report says."""
+        found = [self._validated(path, self._read(path)) for path in paths]
+        order = self._from_best(found)
+        metrics = found[order[0]]
+        mean = Mean().plus(paths[order[0]], self._read(paths[order[0]]))
+        kept: Weights = mean.weights()
+        for place in order[1:]:
+            trial = mean.plus(paths[place], self._read(paths[place]))
+            tried = self._validate_mean(trial)
+            is_kept = not self._is_better(metrics, tried)
+            what = "kept" if is_kept else "left out"
+            logger.info("with %s: %s, %s", paths[place].name, self._in_words(tried), what)
+            if is_kept:
+                mean, metrics, kept = trial, tried, self._weights()
+        self._put(kept)
+        return self._facts("greedy", paths, found, mean, metrics)
+
+    def _read(self, path: Path) -> Weights:
+        weights = read_weights(path)
+        if RECORD in weights:  # merged: the mean of A times the mean of B is not the mean of A·B
+            load_weights(self.model, path, strict=True)
+            return self._weights()
+        weights = {name: value for name, value in weights.items() if isinstance(value, np.ndarray)}
+        _require_same_network(Path("the network of the config"), self._weights(), path, weights)
+        return weights
+
+    def _weights(self) -> Weights:
+        return {name: tensor.numpy() for name, tensor in self.model.state_dict().items()}
+
+    def _put(self, weights: Weights) -> None:
+        target = self.model.state_dict()
+        for name, value in weights.items():
+            target[name].set_value(value)
+
+    def _validated(self, path: Path, weights: Weights) -> Metrics:
+        self._put(weights)
+        metrics = self.evaluate()
+        logger.info("%s: %s", path.name, self._in_words(metrics))
+        return metrics
+
+    def _validate_mean(self, mean: Mean) -> Metrics:
+        """Validates a mean, whose batch norms are measured where the files differ."""
+        self._put(mean.weights())
+        with self._only_differing(mean) as num_layers:
+            if num_layers and self.statistics is not None:
+                put_statistics(self.model, population_statistics(self.statistics, self.model))
+        return self.evaluate()
+
+    @contextlib.contextmanager
+    def _only_differing(self, mean: Mean) -> Any:
+        """Context in which batch norms with equal statistics in all files, frozen ones, keep these."""
+        layers = {
+            name: layer for name, layer in self.model.named_sublayers() if isinstance(layer, BATCH_NORMS)
+        }
+        frozen = [layer for name, layer in layers.items() if f"{name}._mean" not in mean.differing]
+        with contextlib.ExitStack() as before:
+            for layer in frozen:
+                before.callback(setattr, layer, "_use_global_stats", layer._use_global_stats)
+                layer._use_global_stats = True
+            yield len(layers) - len(frozen)
+
+    def _deciding(self, metrics: Metrics) -> tuple[str, float]:
+        """Name and value of the number that decides; NaN where the loss is not finite."""
+        found = self.selection.value_of(metrics)
+        assert found is not None  # something was evaluated
+        return found[0], found[1] if math.isfinite(metrics["loss"]) else math.nan
+
+    def _is_better(self, one: Metrics, other: Metrics) -> bool:
+        (name, value), (_, than) = self._deciding(one), self._deciding(other)
+        if value == than:
+            return one["loss"] < other["loss"]
+        return self.selection.is_better(name, value, None if math.isnan(than) else than)
+
+    def _from_best(self, found: Sequence[Metrics]) -> list[int]:
+        """Places of the finite validations, the best first; of equal ones that with the lower loss."""
+        values = [self._deciding(metrics)[1] for metrics in found]
+        places = [place for place, value in enumerate(values) if not math.isnan(value)]
+        if not places:
+            raise WeightError("no checkpoint has a finite validation: there is nothing to average")
+        sign = -1 if self.selection.is_better(self._deciding(found[0])[0], 1.0, 0.0) else 1
+        return sorted(places, key=lambda place: (sign * values[place], found[place]["loss"]))
+
+    def _in_words(self, metrics: Metrics) -> str:
+        name, _ = self._deciding(metrics)
+        loss = "" if name == "loss" else f", loss {metrics['loss']:.5f}"
+        return f"{name} {metrics[name]:.5f}{loss}"
+
+    def _facts(
+        self, how: str, paths: Sequence[Path], found: Sequence[Metrics], mean: Mean, metrics: Metrics
+    ) -> dict[str, Any]:
+        logger.info("mean of %d of %d checkpoints: %s", len(mean.paths), len(paths), self._in_words(metrics))
+        with self._only_differing(mean) as num_layers:
+            measured = num_layers and self.statistics is not None
+        return {
+            "how": how,
+            "value": self._deciding(metrics)[0],
+            "averaged": [str(path) for path in mean.paths],
+            "before": [{"weights": str(path), **each} for path, each in zip(paths, found)],
+            "after": metrics,
+            "batch_norm": "measured" if measured else "averaged" if num_layers else "equal in all",
+        }
+
+
+def _require_same_network(first: Path, expected: Weights, path: Path, found: Weights) -> None:
+    for name in sorted({*expected, *found}):
+        one, other = (
+            list(each[name].shape) if isinstance(each.get(name), np.ndarray) else None
+            for each in (expected, found)
+        )
+        if one != other:
+            raise WeightError(
+                f"{path}: is of another network than {first}: {name} is {other or 'missing'} here and "
+                f"{one or 'missing'} there; average checkpoints of one network, with its config"
+            )

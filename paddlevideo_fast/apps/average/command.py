@@ -1,0 +1,49 @@
+"""Averages the weights of a run's checkpoints, and validates the average and each checkpoint.
+
+--last takes the newest checkpoints. --greedy begins with the best one and adds the others from the best to
+the worst, each if the validation does not become worse; between equal ones the lower loss wins. The
+statistics of batch norms are computed again on the training data, as PRECISEBN says. A report with all
+validations is written beside the weights.
+
+Example:
+    paddlevideo-fast average output/my_set --last 5
+"""
+
+import argparse
+
+from paddlevideo_fast.cli.command import add_config_arguments, find_weights, load_for_run
+from paddlevideo_fast.command_line import CommandParser, count
+from paddlevideo_fast.io.files import as_path
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `paddlevideo-fast average`."""
+    parser = CommandParser("average", __doc__)
+    add_config_arguments(parser)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--last", type=count(2), metavar="K", help="average the K newest checkpoints")
+    which.add_argument("--greedy", action="store_true", help="choose the checkpoints by validation")
+    parser.add_argument(
+        "-w",
+        "--weights",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="weights of one network, or folders of runs, oldest first, in place of the run's checkpoints",
+    )
+    parser.add_argument(
+        "--output",
+        type=as_path,
+        help="file for the weights (default in output_dir, such as <model_name>_average_last5.pdparams)",
+    )
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    """Averages; 2: wrong input, told in one message."""
+    cfg = load_for_run(args, logs=True)
+    from paddlevideo_fast.apps.average.averaging import average
+
+    done = average(cfg, args.last, [as_path(find_weights(given)) for given in args.weights], args.output)
+    print(f"{done.path}: the mean of {len(done.facts['averaged'])} checkpoints; {done.report}: validations")

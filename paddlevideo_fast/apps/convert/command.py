@@ -1,0 +1,56 @@
+"""Converts weights of another toolkit for the network of a config, and reports what happened to every tensor.
+
+Example:
+    paddlevideo-fast convert tsm_k400_frames --from mmaction2 --src tsm_r50.pth --to tsm_r50.pdparams
+"""
+
+import argparse
+
+from paddlevideo_fast.cli.command import add_config_arguments, quiet_import
+from paddlevideo_fast.command_line import CommandParser
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.io.locks import only_writer
+
+# the keys of apps.convert.convert.CONVERTERS, known before Paddle is imported
+KINDS = (
+    *("mit-tsm", "mmaction2", "pyslowfast", "pytorchvideo", "torchvision"),
+    *("huggingface", "videomae", "vjepa2", "timesformer", "tokshift", "swin", "paddlevideo"),
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `paddlevideo-fast convert`."""
+    parser = CommandParser("convert", __doc__)
+    parser.add_argument("--from", required=True, choices=KINDS, dest="kind", help="toolkit of the weights")
+    parser.add_argument(
+        "--src",
+        required=True,
+        action="append",
+        metavar="FILE",
+        help="the file: .pth, .pyth, .pt, .safetensors, .pkl, .pdparams; give it again for a network whose "
+        "parts are in several files",
+    )
+    parser.add_argument("--to", required=True, help="the .pdparams to write")
+    parser.add_argument(
+        "--partial",
+        action="store_true",
+        help="write the matching tensors, even if others are missing or left over",
+    )
+    add_config_arguments(parser)
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    """Converts; 2: wrong input, told in one message."""
+    with quiet_import():
+        from paddlevideo_fast.apps.convert.convert import convert_file
+        from paddlevideo_fast.modeling import build_model
+    target = as_path(args.to)
+    with only_writer(target.parent, target.name, given_by="--to"):
+        model = build_model(load_config(args.config, args.override)["MODEL"], load_pretrained=False)
+        result = convert_file(args.kind, args.src, model, target, args.partial)
+    print(result.table())
+    for line in (*result.differences, *result.notes):
+        print(line)
+    print(f"{result.summary()}; written to {args.to}")

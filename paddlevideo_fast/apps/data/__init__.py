@@ -1,0 +1,1 @@
+"""Lists and their checks, prepared videos, frames, packed frames, and small data sets."""

@@ -1,0 +1,224 @@
+"""Annotations of other projects, as a list with named fields: `paddlevideo-fast data convert`."""
+
+import argparse
+import csv
+import re
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from paddlevideo_fast.apps.data.public_datasets import read_json, read_text, ssv2_classes, ssv2_rows
+from paddlevideo_fast.command_line import CommandParser
+from paddlevideo_fast.decode import Span
+from paddlevideo_fast.errors import shown
+from paddlevideo_fast.jobs.flags import tool_parser
+from paddlevideo_fast.jobs.run import Provenance, ToolError, crc32_of, write_lines
+from paddlevideo_fast.loader.tables import Row, json_line
+
+_PATHS = {"activitynet": "v_{id}.mp4", "epic": "{id}.MP4", "something": "{id}.webm", "mmaction2": "{id}"}
+_EPIC_LABELS = ("verb_class", "noun_class", "verb", "noun")
+
+
+class _Found(NamedTuple):
+    """What annotations say.
+
+    Attributes:
+        rows: entries of the list, with the path still to be made of the video's name.
+        classes: names in the order of their labels; none where labels are numbers.
+        left_out: spans that are empty or reversed.
+    """
+
+    rows: list[Row]
+    classes: Sequence[str] = ()
+    left_out: int = 0
+
+
+def convert(argv: Sequence[str] | None = None) -> int:
+    r"""Writes a .jsonl list from the annotations of another project.
+
+    --from names the project:
+        activitynet  JSON with `database`, as of ActivityNet, HACS and THUMOS: spans and names of classes
+        epic         CSV of EPIC-KITCHENS: spans, classes of verbs or nouns (--label), people as groups
+        something    JSON of Something-Something: names of classes
+        mmaction2    text with lines `path label label ...`; with --kind frames `folder num_frames label ...`
+
+    Where classes have names, they are written to `classes.txt` beside the list, for DATASET.class_names.
+    Spans that are empty or end before they start are left out and counted.
+
+    Example:
+        paddlevideo-fast data convert --from activitynet --list activity_net.json --subset training \
+            --output train.jsonl
+        paddlevideo-fast data convert --from epic --list EPIC_100_train.csv --output verbs.jsonl
+    """
+    args = _parse(argv)
+    found = _READERS[args.origin](args)
+    if not found.rows:
+        raise ToolError(f"{args.list}: nothing to convert in it")
+    template = args.path or _PATHS[args.origin]
+    rows = [row._replace(path=template.replace("{id}", row.path)) for row in found.rows]
+    options = {"from": args.origin, "subset": args.subset, "label": args.label, "path": template}
+    with Provenance("convert", options, crc32_of(args.list)).kept_in(args.output.parent):
+        write_lines(args.output, map(json_line, rows))
+        if found.classes:
+            write_lines(args.output.parent / "classes.txt", found.classes)
+            print(f"{args.output.parent / 'classes.txt'}: {len(found.classes)} classes")
+    left_out = f"; {found.left_out} empty or reversed spans are left out" if found.left_out else ""
+    print(f"{args.output}: {len(rows)} lines{left_out}")
+    return 0
+
+
+def convert_parser() -> CommandParser:
+    """The parser of `paddlevideo-fast data convert`."""
+    parser = tool_parser("data convert", convert.__doc__)
+    parser.add_argument("--from", required=True, choices=tuple(_READERS), help="project of the annotations")
+    parser.add_argument("--list", required=True, help="the annotations")
+    parser.add_argument("--output", required=True, metavar="FILE", help="the new list, a .jsonl")
+    parser.add_argument(
+        "--path", help="path of a video, with {id} for its name (default: as it is downloaded)"
+    )
+    parser.add_argument("--subset", help="with activitynet: part to take, such as training (default: all)")
+    text = "with epic: column of the labels (default verb_class)"
+    parser.add_argument("--label", choices=_EPIC_LABELS, default="verb_class", help=text)
+    parser.add_argument(
+        "--labels", type=Path, metavar="FILE", help="with something: labels.json, the order of classes"
+    )
+    parser.add_argument("--kind")
+    return parser
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    args = convert_parser().parse_args(argv)
+    args.origin = getattr(args, "from")
+    if args.output.suffix != ".jsonl":
+        raise ToolError(f"--output {args.output}: name it .jsonl")
+    if args.path and "{id}" not in args.path:
+        raise ToolError(f"--path {args.path}: has no {{id}}, where the name of a video goes")
+    for flag, origin in (("subset", "activitynet"), ("labels", "something")):
+        if getattr(args, flag) and args.origin != origin:
+            raise ToolError(f"--{flag} has no effect with --from {args.origin}; leave it out")
+    return args
+
+
+# --- each project
+
+
+def _activitynet(args: argparse.Namespace) -> _Found:
+    content = read_json(args.list)
+    database = content.get("database") if isinstance(content, dict) else None
+    if not isinstance(database, dict):
+        raise ToolError(f"{args.list}: expected an object with the key 'database'")
+    rows: list[Row] = []
+    names: set[str] = set()
+    subsets: set[str] = set()
+    left_out = 0
+    for video, entry in database.items():
+        where = f"{args.list}: {shown(video)}"
+        try:
+            subset, annotations = entry.get("subset"), entry.get("annotations") or ()
+            subsets.add(str(subset))
+            spans = [(str(one["label"]), [float(time) for time in one["segment"]]) for one in annotations]
+            if any(len(times) != 2 for _, times in spans):
+                raise ValueError("a segment has a start and an end")
+        except (AttributeError, TypeError, ValueError, KeyError) as error:
+            raise ToolError(f"{where}: expected annotations with 'label' and 'segment': {error!r}") from None
+        length = entry.get("duration")
+        for name, (start, end) in spans:
+            names.add(name)
+            if args.subset in (None, subset):
+                is_known = isinstance(length, (int, float)) and length > 0
+                row = _with_span(video, (name,), start, min(end, length) if is_known else end)
+                left_out += row is None
+                rows += [row] if row else []
+    if args.subset and args.subset not in subsets:
+        there = ", ".join(sorted(subsets))
+        raise ToolError(f"--subset {args.subset}: is not in {args.list}, which has {there}")
+    return _Found(rows, sorted(names), left_out)
+
+
+def _epic(args: argparse.Namespace) -> _Found:
+    table = csv.DictReader(read_text(args.list).splitlines())
+    needed = ("video_id", "start_timestamp", "stop_timestamp", args.label)
+    missing = [name for name in needed if name not in (table.fieldnames or ())]
+    if missing:
+        raise ToolError(f"{args.list}:1: lacks the column '{missing[0]}'")
+    rows, left_out, is_number = [], 0, args.label.endswith("_class")
+    for cells in table:
+        where = f"{args.list}:{table.line_num}"
+        text = (cells[args.label] or "").strip()
+        if not text or (is_number and not text.isdecimal()):
+            raise ToolError(f"{where}: {args.label} is {shown(text)}")
+        start, end = (_clock(where, cells[name]) for name in needed[1:3])
+        row = _with_span(cells["video_id"], (int(text) if is_number else text,), start, end)
+        left_out += row is None
+        if row:
+            rows.append(row._replace(group=(cells.get("participant_id") or "").strip()))
+    names = sorted({str(row.labels[0]) for row in rows}) if not is_number else []
+    return _Found(rows, names, left_out)
+
+
+def _clock(where: str, text: str | None) -> float:
+    """Seconds of `00:01:02.50`."""
+    match = re.fullmatch(r"(\d+):(\d{1,2}):(\d{1,2}(?:\.\d+)?)", (text or "").strip())
+    if match is None:
+        raise ToolError(f"{where}: {shown(text)} is no time such as 00:01:02.50")
+    hours, minutes, seconds = match.groups()
+    return round(3600 * int(hours) + 60 * int(minutes) + float(seconds), 6)
+
+
+def _something(args: argparse.Namespace) -> _Found:
+    found = ssv2_rows(args.list)
+    names = ssv2_classes(args.labels) if args.labels else sorted({row.class_name for row in found})
+    unknown = next((row for row in found if row.class_name not in names), None)
+    if unknown:
+        raise ToolError(f"{unknown.where}: the class {shown(unknown.class_name)} is not in {args.labels}")
+    return _Found([Row(0, row.clip, (row.class_name,)) for row in found], names)
+
+
+def _mmaction2(args: argparse.Namespace) -> _Found:
+    """Paths may have spaces, so numbers are counted from the end."""
+    is_frames = args.kind == "frames"
+    lines = [(number, line.strip()) for number, line in enumerate(read_text(args.list).split("\n"), 1)]
+    counts = {number: _num_at_end(line) for number, line in lines if line}
+    least = 1 + is_frames
+    spaced = {len(line.split()) for number, line in lines if line and counts[number] == least}
+    has_spaces = any(len(line.split()) > counts[number] + 1 for number, line in lines if line)
+    rows = []
+    for number, line in lines:
+        if not line:
+            continue
+        count = counts[number]
+        if is_frames and has_spaces and count > least:
+            if len(line.split()) not in spaced:
+                text = "which of its numbers belong to the folder, whose name may have spaces?"
+                raise ToolError(f"{args.list}:{number}: {shown(line)}: {text} Rename it, or write a .csv")
+            count = least
+        numbers = [int(word) for word in line.split()[-count:]] if count else []
+        path = line.rsplit(None, count)[0] if count else ""
+        num_frames = numbers.pop(0) if is_frames and numbers else None
+        if not path or not numbers or num_frames == 0:
+            expected = "folder num_frames label ..." if is_frames else "path label ..."
+            raise ToolError(f"{args.list}:{number}: expected '{expected}', found {shown(line)}")
+        rows.append(Row(number, path, tuple(sorted(set(numbers))), num_frames))
+    return _Found(rows)
+
+
+def _num_at_end(line: str) -> int:
+    """How many numbers stand at the end of a line, behind its first word."""
+    words = line.split()[:0:-1]
+    return len(
+        [*takewhile(lambda word: word.isdecimal() and len(word) < 10 and str(int(word)) == word, words)]
+    )
+
+
+def _with_span(video: str, labels: tuple[Any, ...], start: float, end: float) -> Row | None:
+    """An entry; None where its span is empty or reversed."""
+    return Row(0, video, labels, span=Span(max(start, 0.0), end, "sec")) if max(start, 0.0) < end else None
+
+
+_READERS: dict[str, Callable[[argparse.Namespace], _Found]] = {
+    "activitynet": _activitynet,
+    "epic": _epic,
+    "something": _something,
+    "mmaction2": _mmaction2,
+}

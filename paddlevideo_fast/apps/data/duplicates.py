@@ -1,0 +1,271 @@
+"""Copies of one video in a list and between lists: `paddlevideo-fast data check --duplicates`."""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from paddlevideo_fast.apps.data.confirming import Pair, Part, confirm
+from paddlevideo_fast.apps.data.fingerprints import RATE, Fingerprint, Prints, Video
+from paddlevideo_fast.apps.data.matching import Match, Pairs, groups, matches
+from paddlevideo_fast.errors import EXIT_FAILURES
+from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.jobs.executor import common_folder, located
+from paddlevideo_fast.jobs.run import (
+    ToolError,
+    require_file,
+    write_entries,
+    write_failures,
+    write_lines,
+)
+from paddlevideo_fast.jobs.work import Work
+from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord
+from paddlevideo_fast.log import printable
+from paddlevideo_fast.sources.remote.urls import shown_url
+
+
+class Listed(NamedTuple):
+    """A list that was read, or a folder.
+
+    Attributes:
+        file: the list.
+        records: of it.
+        header: lines before the entries.
+        texts: number of a line → text of the entry that begins there; "": no list can hold it.
+    """
+
+    file: Path
+    records: Sequence[VideoRecord]
+    header: Sequence[str]
+    texts: Mapping[int, str]
+
+
+class _Entry(NamedTuple):
+    """A record of a list, with what its video looks like."""
+
+    file: Path
+    line: str  # list and number; "" for a folder
+    is_own: bool
+    record: VideoRecord
+    size: Sequence[int]
+    prints: Prints
+
+    @property
+    def where(self) -> str:
+        """List, line, path and span, as messages have them."""
+        span = f", {self.record.span}" if self.record.span else ""
+        return f"{self.line}{printable(shown_url(self.record.path))}{span}"
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Pixels of a picture, and length: the best of a group of copies has the largest."""
+        return self.size[0] * self.size[1], len(self.prints.looks)
+
+    def described(self) -> dict[str, Any]:
+        """What the file of pairs says of it."""
+        record = self.record
+        about = {"list": str(self.file), "line": record.line, "path": shown_url(record.path)}
+        return {**about, "labels": record.labels, **({"span": str(record.span)} if record.span else {})}
+
+
+def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Listed]) -> int:
+    """Reports the copies in a list and in other lists, and writes what the flags of `data check` say.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ToolError: an output would replace a list, or a list is compared with itself.
+    """
+    _check_files(args, own, others)
+    job, base = Work.of(args), args.output or args.write_clean
+    if base is None and (args.shard or args.merge):
+        raise ToolError("--output is missing: with --shard and --merge, the file for the pairs of copies")
+    videos = {
+        (record.path, record.num_frames): Video(
+            located(record.path), record.num_frames, record.frames_suffix or "", args.backend
+        )
+        for listed in (own, *others)
+        for record in listed.records
+    }
+    place = [base.parent, f"duplicates {base.name}", base.name] if base else []
+    with contextlib.ExitStack() as outputs:
+        if base:
+            outputs.enter_context(job.writing(*place))
+        if args.write_clean and args.output:
+            folder, name = args.write_clean.parent, args.write_clean.name
+            outputs.enter_context(only_writer(folder, name, "--write_clean"))
+        store = base.with_suffix(".fingerprints.jsonl") if base else None
+        results = job.remembered([*videos.values()], "videos", store)
+        if results is None:
+            return 0
+        of_path = {key: results[video] for key, video in videos.items()}
+        entries, failures = _entries(own, others, of_path, bool(args.write_clean))
+        print(f"comparing {len(entries)} videos", file=sys.stderr, flush=True)
+        alike = matches([entry.prints for entry in entries], _is_wanted(entries))
+        parts = [
+            Part(videos[key], of_path[key].ends(one.record.span)[0] / RATE, len(one.prints.looks) / RATE)
+            for one in entries
+            for key in [(one.record.path, one.record.num_frames)]
+        ]
+        found = _confirmed(job, parts, alike)
+        for where, cause in failures:
+            print(f"bad: {printable(where)}: {printable(cause)}")
+        _print_report(entries, found)
+        if args.output:
+            write_lines(args.output, (json.dumps(_pair(entries, *one)) for one in found.items()))
+        if args.write_clean:
+            kept = [entries[number].record.line for number in _kept(entries, found)]
+            write_entries(args.write_clean, own.header, [own.texts[line] for line in kept])
+            print(f"{args.write_clean}: {len(kept)} of {len(own.records)} are kept")
+        if base:
+            write_failures(base.with_suffix(".failures.txt"), failures)
+    return EXIT_FAILURES if found or failures else 0
+
+
+def _confirmed(job: Work, parts: Sequence[Part], alike: Pairs) -> Pairs:
+    """The pairs of videos that look alike in which the same moves."""
+    members = groups(alike)
+    group_of = {number: group for group, numbers in enumerate(members) for number in numbers}
+    of_group: list[list[Pair]] = [[] for _ in members]
+    for (one, other), match in alike.items():
+        numbers = members[group_of[one]]
+        of_group[group_of[one]].append(Pair(numbers.index(one), numbers.index(other), match))
+    tasks = [([parts[number] for number in numbers], pairs) for numbers, pairs in zip(members, of_group)]
+    files = common_folder([part.video.path for part in parts])
+    answers = job.run(confirm, tasks, "groups that look alike", files) if tasks else ()
+    found = {
+        (numbers[pair.one], numbers[pair.other]): pair.match
+        for numbers, pairs, flags in zip(members, of_group, answers)
+        for pair, is_same in zip(pairs, flags)
+        if is_same
+    }
+    if len(found) < len(alike):
+        text = "look alike, and what moves in them differs: they are not taken for copies"
+        print(f"{len(alike) - len(found)} pairs {text}", file=sys.stderr)
+    return dict(sorted(found.items()))
+
+
+def _check_files(args: argparse.Namespace, own: Listed, others: Sequence[Listed]) -> None:
+    real = [os.path.realpath(listed.file) for listed in (own, *others)]
+    if real[0] in real[1:]:
+        raise ToolError(f"--against {own.file}: is the list itself; copies inside it are found without")
+    for flag in ("output", "write_clean"):
+        file = getattr(args, flag)
+        require_file(file, flag)
+        if file and os.path.realpath(file) in real:
+            raise ToolError(f"--{flag} {file}: would replace a list that is read; choose another file")
+    if args.output and args.output == args.write_clean:
+        raise ToolError(f"--output {args.output}: is the file of --write_clean, too; choose another one")
+
+
+def _entries(
+    own: Listed, others: Sequence[Listed], of_path: Mapping[Any, Fingerprint], is_listed: bool
+) -> tuple[list[_Entry], list[tuple[str, str]]]:
+    """The records that can be compared, the own ones first, and where and cause of the others.
+
+    Args:
+        own: the list.
+        others: of --against.
+        of_path: path and number of frames → fingerprint.
+        is_listed: an own record that no list can hold is a failure.
+    """
+    entries, failures, num_empty = [], [], 0
+    for listed in (own, *others):
+        is_list = not listed.file.is_dir()
+        for record in listed.records:
+            line = f"{listed.file}:{record.line}: " if is_list else ""
+            result = of_path[record.path, record.num_frames]
+            prints = None if result.cause else result.prints(record.span)
+            cause = result.cause or ("" if prints else f"the span {record.span} is not inside the video")
+            if is_listed and listed is own and not own.texts[record.line]:
+                cause = cause or UNLISTABLE
+            if prints is None or cause:
+                failures.append((line + shown_url(record.path), cause))
+            else:
+                entries.append(_Entry(listed.file, line, listed is own, record, result.size, prints))
+                num_empty += not prints.looks.any()
+    if num_empty:
+        print(f"warning: {num_empty} show nothing but black or flat pictures: not compared", file=sys.stderr)
+    return entries, failures
+
+
+def _is_wanted(entries: Sequence[_Entry]) -> Callable[[int, int], bool]:
+    """Pairs with an own video; of the spans of one file in a list, only equal ones are copies."""
+
+    def is_wanted(one: int, other: int) -> bool:
+        first, second = entries[one], entries[other]
+        if first.file == second.file and first.record.path == second.record.path:
+            return first.is_own and first.record.span == second.record.span
+        return first.is_own or second.is_own
+
+    return is_wanted
+
+
+def _print_report(entries: Sequence[_Entry], found: Pairs) -> None:
+    """Prints leaks, then conflicting labels, then groups, and the numbers of each."""
+    leaks = {pair: match for pair, match in found.items() if not entries[pair[1]].is_own}
+    inside = {pair: match for pair, match in found.items() if entries[pair[1]].is_own}
+    conflicts = {pair: match for pair, match in inside.items() if _differ(entries, pair)}
+    for (one, other), match in leaks.items():
+        print(f"leak: {entries[one].where} is in {entries[other].where}, too ({_fit(match)})")
+    for (one, other), match in conflicts.items():
+        sides = (f"{entries[at].where} with {_labels(entries[at])}" for at in (one, other))
+        print(f"conflicting labels: {' and '.join(sides)} ({_fit(match)})")
+    copies = groups(inside)
+    for number, group in enumerate(copies, 1):
+        best, *rest = sorted(group, key=lambda at: entries[at].rank, reverse=True)
+        print(f"group {number} of {len(copies)}: {entries[best].where}")
+        for at in rest:
+            direct = inside.get((min(best, at), max(best, at)))
+            fit = f" ({_fit(direct if best < at else direct.reversed())})" if direct else ""
+            print(f"  copy: {entries[at].where}{fit}")
+    num_copies = sum(len(group) - 1 for group in copies)
+    print(
+        f"videos compared: {sum(entry.is_own for entry in entries)}, "
+        f"leaks: {len({one for one, _ in leaks})}, pairs with conflicting labels: {len(conflicts)}, "
+        f"groups: {len(copies)}, copies in them: {num_copies}"
+    )
+
+
+def _differ(entries: Sequence[_Entry], pair: tuple[int, int]) -> bool:
+    one, other = (entries[number].record.labels for number in pair)
+    return one != other
+
+
+def _labels(entry: _Entry) -> str:
+    return f"label {', '.join(map(str, entry.record.labels)) or 'none'}"
+
+
+def _fit(match: Match) -> str:
+    mirrored = ", mirrored" * match.is_mirrored
+    return f"{match.length_sec:.4g} s alike, offset {match.offset_sec:+.4g} s{mirrored}"
+
+
+def _pair(entries: Sequence[_Entry], pair: tuple[int, int], match: Match) -> dict[str, Any]:
+    """A line of the file of pairs."""
+    one, other = (entries[number] for number in pair)
+    kind = "conflict" if _differ(entries, pair) else "duplicate"
+    return {
+        "kind": kind if other.is_own else "leak",
+        "videos": [one.described(), other.described()],
+        **match._asdict(),
+    }
+
+
+def _kept(entries: Sequence[_Entry], found: Pairs) -> list[int]:
+    """The own entries without copies: of each two the one of higher rank, and none with a copy elsewhere."""
+    copies: dict[int, list[int]] = {}
+    for one, other in found:
+        copies.setdefault(one, []).append(other)
+        copies.setdefault(other, []).append(one)
+    own = [number for number, entry in enumerate(entries) if entry.is_own]
+    kept = {number for number, entry in enumerate(entries) if not entry.is_own}
+    for number in sorted(own, key=lambda number: entries[number].rank, reverse=True):
+        if kept.isdisjoint(copies.get(number, ())):
+            kept.add(number)
+    return [number for number in own if number in kept]

@@ -1,0 +1,434 @@
+"""Frames of videos, or folders of frames, as JPEG files in shards: `paddlevideo-fast data pack`.
+
+With `--format webdataset` the videos themselves; see `tar_packing`.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paddlevideo_fast.apps.data.clips import open_clip
+from paddlevideo_fast.apps.data.estimating import estimate
+from paddlevideo_fast.apps.data.frames import encode_image, stored_size
+from paddlevideo_fast.apps.data.lists import read_records
+from paddlevideo_fast.apps.data.sets import of_sets
+from paddlevideo_fast.apps.data.spans import Part, Stored, StoredList, open_part, part_name
+from paddlevideo_fast.apps.data.tar_packing import pack_videos
+from paddlevideo_fast.command_line import CommandParser, count
+from paddlevideo_fast.decode import FrameFolderReader, VideoReader
+from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, decode_image, is_jpeg, read_image
+from paddlevideo_fast.decode.reader import VideoPart
+from paddlevideo_fast.errors import EXIT_FAILURES, ShardError, VideoDecodeError
+from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.jobs.executor import Engine, Site, located, run_all
+from paddlevideo_fast.jobs.flags import add_work, share, tool_parser
+from paddlevideo_fast.jobs.run import (
+    Provenance,
+    ToolError,
+    crc32_of,
+    digest_of,
+    report_failures,
+    stop_if_disk_fails,
+)
+from paddlevideo_fast.jobs.work import Work
+from paddlevideo_fast.loader.annotations import VideoRecord
+from paddlevideo_fast.loader.tables import is_table
+from paddlevideo_fast.sources.packed.packed import PackedShard, open_shards, shard_numbers
+from paddlevideo_fast.sources.packed.packed_format import (
+    VERSION,
+    PackSettings,
+    ShardWriter,
+    data_path,
+    index_path,
+)
+from paddlevideo_fast.sources.remote.urls import bare_url
+
+_SAME_SEC = 1e-4
+_OF_FRAMES = ("kind", "margin", "short_side", "quality", "estimate", "verify")  # flags
+
+
+class _Packed(NamedTuple):
+    """What a shard holds."""
+
+    num_videos: int
+    num_frames: int
+    num_bytes: int
+    failures: list[tuple[str, str]]
+
+    @property
+    def cause(self) -> str:
+        """Why the first video that failed is not in the shard; "" where all are in it."""
+        return self.failures[0][1] if self.failures else ""
+
+    @classmethod
+    def of(cls, shard: PackedShard) -> "_Packed":
+        """What a complete shard holds."""
+        directory = shard.directory
+        return cls(len(shard), directory.num_frames, directory.data_size, directory.failures)
+
+
+class Source(NamedTuple):
+    """A video to pack, or part of one.
+
+    Attributes:
+        name: of what is stored.
+        path: of the video or folder.
+        label: number of its class; -1: only the list says it, see `_label_of`.
+        num_frames: of a folder of frames; else None.
+        suffix: of a folder of frames; else None.
+        part: what to store; None: all.
+    """
+
+    name: str
+    path: str
+    label: int
+    num_frames: int | None
+    suffix: str | None
+    part: Part | None = None
+
+    def open(self) -> VideoReader:
+        """A reader of the video or of the folder of frames; raises `VideoDecodeError`."""
+        return open_clip(self.path, self.num_frames, self.suffix or DEFAULT_SUFFIX)
+
+
+class Task(NamedTuple):
+    """A shard to pack."""
+
+    folder: str
+    settings: PackSettings
+    videos: list[Source]
+
+    @property
+    def name(self) -> str:
+        """See `work.Task`."""
+        return str(self.settings.shard)
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """See `work.Task`."""
+        return [video.path for video in self.videos]
+
+    def do(self) -> _Packed:
+        """Writes the shard.
+
+        Raises:
+            ToolError: the folder cannot be written to.
+        """
+        settings = self.settings
+        try:
+            with ShardWriter(self.folder, settings) as writer:
+                for source in self.videos:
+                    try:
+                        with source.open() as reader:
+                            part, _ = open_part(reader, source.part)
+                            size = stored_size(*reader.square_size, settings.short_side)
+                            images = _encoded(part, size, settings.quality)
+                            fps, times_usec = reader.avg_fps, _times_usec(part)
+                            writer.add(source.name, source.label, fps, size, images, times_usec)
+                    except VideoDecodeError as error:
+                        writer.add_failure(source.name, error.cause_in(source.path))
+        except OSError as error:
+            stop_if_disk_fails(as_path(data_path(self.folder, settings.shard)), error)
+            raise
+        return _Packed.of(PackedShard(self.folder, settings.shard))
+
+    def restored(self, value: Any) -> None:
+        """See `work.Task`: a shard that is done is there."""
+
+
+def pack(argv: Sequence[str] | None = None) -> int:
+    """Packs the frames of videos, or folders of frames, as JPEG into shards that PackedFrameDataset reads.
+
+    A shard is a data file and an index (00000.data, 00000.index). It counts when both are complete; running
+    the same command again packs the shards that are missing. Frames are made smaller where their short side
+    is longer than --short_side, never larger. JPEG files of a folder that have the size already are copied
+    byte for byte.
+
+    Videos that do not decode are left out. They are listed with the cause in OUTPUT/failures.txt, and the
+    exit code is 1. Where shards were packed from another list or with other options, --overwrite is needed.
+
+    Of a list with spans (.jsonl, .csv), only the spans are packed, with --margin frames around each. For such
+    a list, the command writes OUTPUT/x.jsonl: names and labels of the packed spans, counted in packed frames.
+
+    --estimate packs a few videos in a temporary folder, and estimates size and time of all. --verify reads
+    every frame of a packed folder and compares the checksums.
+
+    With --format webdataset, the files of the videos are copied as they are into tar shards, each with its
+    label, which WebDataset and other tools read (00000-of-00013.tar). Files that cannot be read are listed in
+    failures.txt; `data check` finds those that do not decode.
+
+    Example:
+        paddlevideo-fast data pack --list train.list --kind video --data_prefix videos --output packed/train
+        paddlevideo-fast data pack --list train.list --data_prefix videos --output shards --format webdataset
+        paddlevideo-fast data pack --verify packed/train
+    """
+    args = _parse(argv)
+    job = Work.of(args)
+    if args.format == "webdataset":
+        return pack_videos(args, job)
+    if args.verify:
+        return _verify(args.verify, job.engine)
+    records, sources = _read_sources(args)
+    if args.estimate:
+        settings = PackSettings(0, 1, args.short_side, args.quality, bytes(16))
+        return estimate(
+            sources,
+            lambda source, folder: Task(folder, settings, [source]),
+            args.estimate,
+            args.output,
+            job.engine.workers,
+        )
+    keys = ("kind", "suffix", "short_side", "quality", "shard_size", *(["margin"] if args.margin else []))
+    options = {key: getattr(args, key) for key in keys}
+    made = Provenance("pack_frames", options, crc32_of(args.list), str(args.data_prefix or ""))
+    tasks = job.mine(_make_tasks(args, sources))
+    with job.writing(args.output, made.tool, folders=[args.output]):
+        done = _find_done(args.output, tasks, args.overwrite and not job.merges, job.is_whole)
+        with made.kept_in(args.output, job.is_whole):
+            packed = job.results(tasks, "shards", done)
+            if packed is None:
+                return 0
+            if is_table(args.list):
+                listed = StoredList(args.list, records, [one.name for one in sources], args.output)
+                num_lines = listed.write(_stored(args, sources))
+                print(f"{listed.file}: {num_lines} lines")
+            return _report(args.output, packed)
+
+
+def pack_parser() -> CommandParser:
+    """The parser of `paddlevideo-fast data pack`."""
+    parser = tool_parser("data pack", pack.__doc__)
+    share(parser, "--list", "--kind", "--data_prefix", "--suffix", "--margin", "--classes")
+    parser.add_argument("--output", help="folder of the shards, one for each list")
+    text = "frames: as JPEG, for PackedFrameDataset (default); webdataset: files of videos in tar shards"
+    parser.add_argument("--format", choices=("frames", "webdataset"), default="frames", help=text)
+    size = "largest short side of a stored frame in pixels (default 256); 0: as the source"
+    parser.add_argument("--short_side", type=count(0), default=256, help=size)
+    parser.add_argument("--quality", default=90)
+    parser.add_argument("--shard_size", type=count(1), default=256, help="videos in a shard (default 256)")
+    add_work(parser)
+    parser.add_argument("--overwrite", help="pack existing shards again")
+    text = "write nothing: estimate size and time of all, from this many videos (default 20)"
+    parser.add_argument("--estimate", const=20, help=text)
+    text = "write nothing: check every frame of these shards"
+    parser.add_argument("--verify", type=as_path, metavar="FOLDER", help=text)
+    return parser
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = pack_parser()
+    args = parser.parse_args(argv)
+    for name in _OF_FRAMES if args.format == "webdataset" else ():
+        if getattr(args, name) != parser.get_default(name):
+            parser.error(f"--{name}: --format webdataset stores files of videos as they are; leave it out")
+    if args.verify is None:
+        parser.require(args, "list")
+        if args.estimate is None:
+            parser.require(args, "output")
+        (args,) = of_sets(args, "list")
+    return args
+
+
+def _read_sources(args: argparse.Namespace) -> tuple[list[VideoRecord], list[Source]]:
+    """The records of the list, and for each what to pack, by the name that the list has.
+
+    Raises:
+        AnnotationError: the list is missing or malformed.
+        ToolError: two records would get one name.
+    """
+    suffix = args.suffix if args.kind == "frames" else ""
+    names = read_records(args.list, args.kind, None, suffix, args.classes)
+    records = read_records(args.list, args.kind, args.data_prefix, args.suffix, args.classes)
+    sources: list[Source] = []
+    names_of_urls: dict[str, str] = {}
+    for one, record in zip(names, records):
+        part = Part.of(record, args.margin)
+        name = bare_url(one.path)
+        if names_of_urls.setdefault(name, one.path) != one.path:
+            raise ToolError(
+                f"{args.list}:{record.line}: {name} is in the list with another query, too. Packed frames "
+                "are named by URLs without their queries, which may be signatures: pack these from a disk"
+            )
+        name = name if part is None else part_name(name, part.span)
+        label = _label_of(record, args.margin)
+        source = Source(name, located(record.path), label, record.num_frames, record.frames_suffix, part)
+        sources.append(source)
+    if is_table(args.list):
+        seen: dict[str, Source] = {}
+        for record, source in zip(records, sources):
+            if seen.setdefault(source.name, source) is not source:
+                raise ToolError(
+                    f"{args.list}:{record.line}: {source.name} is in the list twice; give all its labels "
+                    "together"
+                )
+    return records, sources
+
+
+def _label_of(record: VideoRecord, margin: int) -> int:
+    """The label that a shard stores; -1 where that would not be all: several labels, none, or a margin."""
+    is_all = len(record.labels) == 1 and not (record.span and margin)
+    return record.label if is_all else -1
+
+
+def _stored(args: argparse.Namespace, sources: Sequence[Source]) -> dict[str, Stored]:
+    """The videos of the shards, by name."""
+    counts = {
+        name: int(video["num_frames"])
+        for shard in open_shards(args.output)
+        for name, video in zip(shard.directory.names, shard.directory.videos)
+    }
+    found = {}
+    for source in sources:
+        if source.name in counts:  # else it is among the failures
+            inner = 0, counts[source.name]
+            if args.margin and source.part:
+                with source.open() as reader:
+                    _, inner = open_part(reader, source.part)
+            found[source.name] = Stored(counts[source.name], "", inner)
+    return found
+
+
+def _make_tasks(args: argparse.Namespace, sources: Sequence[Source]) -> list[Task]:
+    """The shards, each with a digest of what it is made from."""
+    firsts = range(0, len(sources), args.shard_size)
+    tasks = []
+    for shard, first in enumerate(firsts):
+        part = list(sources[first : first + args.shard_size])
+        videos = [source._replace(path="")[: None if source.part else -1] for source in part]
+        asked = [videos, VERSION, args.short_side, args.quality]
+        plan = bytes.fromhex(digest_of(asked))
+        settings = PackSettings(shard, len(firsts), args.short_side, args.quality, plan)
+        tasks.append(Task(located(args.output), settings, part))
+    return tasks
+
+
+def _find_done(output: Path, tasks: Sequence[Task], overwrite: bool, is_whole: bool) -> dict[str, _Packed]:
+    """What is packed already, by the name of its task.
+
+    Args:
+        output: folder of the shards.
+        tasks: all shards, or a share of them, which may have none.
+        overwrite: remove what is there.
+        is_whole: these are all; what else there is has another plan.
+
+    Raises:
+        ToolError: there are shards of something else, and `overwrite` is not set.
+    """
+    folder = located(output)
+    settings = {task.settings.shard: task.settings for task in tasks}
+    present = [number for number in sorted(shard_numbers(folder)) if is_whole or number in settings]
+    done = {}
+    for shard_number in present:
+        if overwrite:  # the index first: a data file alone is no shard
+            as_path(index_path(folder, shard_number)).unlink()
+            as_path(data_path(folder, shard_number)).unlink(missing_ok=True)
+            continue
+        try:
+            shard = PackedShard(folder, shard_number)
+        except ShardError as error:
+            print(f"warning: packed again: {error}", file=sys.stderr)
+            continue
+        if settings.get(shard_number) != shard.directory.settings:
+            raise ToolError(
+                f"{shard.path}: was packed from another list or with other options: give --overwrite to "
+                "pack all of this folder anew, or another --output"
+            )
+        done[str(shard_number)] = _Packed.of(shard)
+    return done
+
+
+def _report(output: Path, packed: Sequence[_Packed]) -> int:
+    """Prints the summary, writes failures.txt, and returns the exit code."""
+    num_videos = sum(shard.num_videos for shard in packed)
+    num_frames = sum(shard.num_frames for shard in packed)
+    num_bytes = sum(shard.num_bytes for shard in packed)
+    each = f", {num_bytes / num_frames / 1000:.1f} kB a frame" if num_frames else ""
+    print(
+        f"{output}: {num_videos} videos, {num_frames} frames in {len(packed)} shards; "
+        f"{num_bytes / 1e6:.1f} MB{each}"
+    )
+    failures = [failure for shard in packed for failure in shard.failures]
+    hint = "; to try them again, delete the .index of their shards, or give --overwrite"
+    return report_failures(failures, num_videos + len(failures), output / "failures.txt", hint)
+
+
+# --- one video
+
+
+def _times_usec(part: VideoPart) -> list[int] | None:
+    """The times of the frames in microseconds; None where nothing says, or the frame rate says it all."""
+    try:
+        times = part.times_sec()
+    except VideoDecodeError:
+        return None
+    regular = np.arange(len(times)) / part.avg_fps if part.avg_fps else times + 1
+    if np.abs(times - regular).max() < _SAME_SEC:
+        return None
+    return [round(usec) for usec in (times * 1e6).tolist()]
+
+
+def _encoded(reader: VideoPart, size: tuple[int, int], quality: int) -> Iterator[bytes]:
+    """The JPEG file of each frame.
+
+    Raises:
+        VideoDecodeError: a frame does not decode, or their size changes.
+    """
+    source_size = (reader.width, reader.height)
+    for frame, original in _frames_and_files(reader):
+        if frame.shape[1::-1] != source_size:
+            sizes = f"{reader.width}×{reader.height} to {frame.shape[1]}×{frame.shape[0]}"
+            raise VideoDecodeError(reader.path, f"the frame size changes from {sizes}")
+        keep = original and size == source_size
+        yield original if keep else encode_image(frame, size, reader.path, quality=quality)
+
+
+def _frames_and_files(part: VideoPart) -> Iterator[tuple[np.ndarray, bytes]]:
+    """Each frame, uint8 [H, W, 3] RGB, with its file where that is a JPEG, else with nothing."""
+    reader = part.video
+    if not isinstance(reader, FrameFolderReader):
+        yield from ((frame, b"") for frame in part)
+        return
+    for index in range(part.first, part.first + part.num_frames):
+        file = reader.image_file(index)
+        data = read_image(file)
+        yield decode_image(data, file), data if is_jpeg(data) else b""
+
+
+# --- without writing
+
+
+def _verify(folder: Path, engine: Engine) -> int:
+    """Checks all frames of a packed folder, prints what is wrong, and returns the exit code."""
+    numbers = shard_numbers(folder)
+    if not numbers:
+        raise ToolError(f"--verify {folder}: has no packed frames")
+    tasks = [(located(folder), shard_number) for shard_number in numbers]
+    found = run_all(_find_faults, tasks, engine, "verified", Site(folders=[located(folder)]))
+    faults = [fault for of_shard in found for fault in of_shard]
+    if not faults:
+        try:
+            open_shards(folder)
+        except ShardError as error:  # a shard is missing
+            faults = [str(error)]
+    for fault in faults:
+        print(f"bad: {fault}")
+    if not faults:
+        print(f"{folder}: {len(numbers)} shards are intact")
+        return 0
+    print(
+        f"error: {folder}: {len(faults)} faults; delete the .index of a bad shard, and pack again",
+        file=sys.stderr,
+    )
+    return EXIT_FAILURES
+
+
+def _find_faults(task: tuple[str, int]) -> list[str]:
+    """What is wrong with a shard; nothing for an intact one."""
+    try:
+        return [str(error) for error in PackedShard(*task).faults()]
+    except ShardError as error:
+        return [str(error)]

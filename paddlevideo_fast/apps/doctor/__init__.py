@@ -1,0 +1,1 @@
+"""Where the time of a training run goes, what would help, and what a multigrid run would cost."""

@@ -1,0 +1,67 @@
+"""Shows the phases of a multigrid run, its cost compared with the plain run, and reasons against it.
+
+Example:
+    paddlevideo-fast plan slowfast_multigrid --clips 240000
+"""
+
+import argparse
+from pathlib import Path
+
+from paddlevideo_fast.cli.command import add_config_arguments, load_for_run, show_result, timed_progress
+from paddlevideo_fast.command_line import CommandParser, count
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `paddlevideo-fast plan`."""
+    parser = CommandParser("plan", __doc__)
+    add_config_arguments(parser)
+    parser.add_argument(
+        "--clips", type=count(1), help="clips of the training list (default: counted, if the list exists)"
+    )
+    parser.add_argument(
+        "--frame_size",
+        type=_frame_size,
+        default=(340, 256),
+        metavar="WxH",
+        help="size of the videos, to estimate the decoded bytes (default 340x256)",
+    )
+    parser.add_argument(
+        "--steps",
+        type=count(1),
+        default=3,
+        help="steps to time at each shape, after one warm-up step (default 3)",
+    )
+    parser.add_argument(
+        "--limit",
+        type=count(1),
+        default=120,
+        metavar="SEC",
+        help="do not time steps if timing would take longer (default 120)",
+    )
+    parser.add_argument(
+        "--no_measure", action="store_true", help="do not time steps, and predict no speed-up"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="folder for multigrid_plan.json")
+    return parser
+
+
+def _frame_size(text: str) -> tuple[int, int]:
+    width, _, height = text.partition("x")
+    positive = count(1)
+    return positive(width), positive(height)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints the plan of a config; 2: wrong input, told in one message."""
+    progress = timed_progress()
+    # a MULTIGRID section is planned, whether it is on or not
+    cfg = load_for_run(args, [*args.override, "multigrid=true"])
+    from paddlevideo_fast.apps.doctor import multigrid
+
+    num_steps = 0 if args.no_measure else args.steps
+    options = multigrid.PlanOptions(args.clips, args.frame_size, num_steps, args.limit)
+    plan = multigrid.make_plan(cfg, options, progress)
+    show_result(plan, args, multigrid.report, "multigrid_plan")
+    if args.output:
+        progress(f"written to {args.output}")

@@ -1,0 +1,1 @@
+"""A config trained once for each fold of a list."""

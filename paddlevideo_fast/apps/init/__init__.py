@@ -1,0 +1,1 @@
+"""From a folder of videos to lists and a config."""

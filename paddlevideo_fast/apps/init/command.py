@@ -1,0 +1,360 @@
+r"""Makes a data set and a config from a folder of videos, so that training can begin.
+
+FOLDER holds a folder for each class. Folders named train and val (or valid, test) around the classes are the
+split. FOLDER may also be an annotation list; a .jsonl or .csv may also give spans, groups and several labels
+for a video. The command writes to --output: train.list, valid.list (.jsonl where there are spans, weights,
+groups or several labels), classes.txt, config.yaml, and failures.txt where files do not decode.
+Paths in config.yaml are relative to its folder: move it together with the videos.
+
+The split depends on --seed and the file names: when you add files and run the command again, earlier files
+stay on their side. What an option said once holds for later runs, until it is given again ('' takes it back).
+An existing config.yaml is kept, but for what the new lists need.
+
+Examples:
+    paddlevideo-fast init videos --output my_set
+    paddlevideo-fast init videos --output my_set --group 'game_(\d+)' --recipe slowfast
+"""
+
+import argparse
+import os
+import re
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paddlevideo_fast.apps.data.lists import class_names
+from paddlevideo_fast.apps.init import init_dataset
+from paddlevideo_fast.apps.init.init_dataset import Entry, Found, Probe, Source
+from paddlevideo_fast.apps.init.new_config import (
+    CLIPS_OF_TRAINING,
+    NETWORKS,
+    Recipe,
+    config_text,
+    from_folder,
+    kept_config,
+    recipe_of,
+)
+from paddlevideo_fast.cli.command import quiet_import, say
+from paddlevideo_fast.command_line import PROGRAM, CommandParser, count
+from paddlevideo_fast.config.builtin import CONFIG_FILE
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.zoo import source_of_weights
+from paddlevideo_fast.decode import Span
+from paddlevideo_fast.errors import EXIT_FAILURES
+from paddlevideo_fast.io.files import atomic_write_text
+from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.jobs.run import (
+    Provenance,
+    ToolError,
+    crc32_of,
+    earlier_run,
+    report_failures,
+    write_lines,
+)
+from paddlevideo_fast.log import printable
+from paddlevideo_fast.machine import gpu_number, installed_gpus, num_cores
+
+_NUM_COUNTED = 40
+# Options that hold for later runs, and what they are where nobody has said anything.
+_DEFAULTS = {
+    "valid": None,
+    "valid_share": 0.2,
+    "seed": 0,
+    "group": None,
+    "data_prefix": None,
+    "recipe": "tsm",
+}
+_FILES = ("valid", "data_prefix")
+_ROOT = "root"  # in provenance.json: folder that the paths of the lists start from
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `paddlevideo-fast init`."""
+    parser = CommandParser("init", __doc__)
+    parser.add_argument("source", type=Path, metavar="FOLDER", help="folder of classes, or annotation list")
+    parser.add_argument("--output", type=Path, required=True, help="folder for lists and config")
+    parser.add_argument("--valid", type=_path, metavar="FILE", help="list or CSV of the validation videos")
+    parser.add_argument("--valid_share", type=float, help="share of the videos for validation (default 0.2)")
+    parser.add_argument("--seed", type=count(0), help="decides the split (default 0)")
+    parser.add_argument(
+        "--group",
+        metavar="PATTERN",
+        help="regular expression; videos with the same match in their paths stay on one side of the split",
+    )
+    parser.add_argument(
+        "--classes", type=Path, metavar="FILE", help="class names in the order of their labels"
+    )
+    parser.add_argument(
+        "--data_prefix",
+        type=_path,
+        metavar="FOLDER",
+        help="where the paths of a CSV or list start (default: its folder)",
+    )
+    parser.add_argument(
+        "--recipe",
+        help=f"network: {', '.join(NETWORKS)}; with a GPU its full-size config, without one a small config "
+        "if there is one. Or a built-in config by name; configs named *_ucf101_videos fine-tune, which needs "
+        "the fewest videos (default tsm)",
+    )
+    parser.add_argument(
+        "--check",
+        choices=("some", "all"),
+        default="some",
+        help="frames of each file to decode: some, three of them (default); all, every frame",
+    )
+    parser.add_argument("--workers", type=count(0), default=num_cores(), help="processes (default: all CPUs)")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; 1: some files do not decode or no list can hold them; 2: wrong input."""
+    with only_writer(args.output):
+        return _run(args)
+
+
+def _path(text: str) -> Path | str:
+    return Path(text) if text else ""
+
+
+def _run(args: argparse.Namespace) -> int:
+    earlier = earlier_run(args.output, "init")
+    before: Mapping[str, Any] = earlier.options if earlier else {}
+    remarks = _hold(args, before)
+    if not 0 <= args.valid_share < 1:
+        raise ToolError(f"--valid_share: {args.valid_share}; must be from 0 to below 1")
+    try:
+        re.compile(args.group or "")
+    except re.error as error:
+        raise ToolError(f"--group {args.group}: is no regular expression: {error}") from None
+    has_gpu = _computes_on_gpu()
+    recipe = Recipe(recipe_of(args.recipe, has_gpu))
+    source = init_dataset.find(args.source, args.classes, args.data_prefix or None)
+    if args.valid:
+        _add_valid(source, init_dataset.find(args.valid, args.classes, args.data_prefix or None))
+    names = args.output / "classes.txt"
+    if names.exists() and args.classes is not None:
+        init_dataset.require_same_numbers(source, class_names(names), args.classes, names)
+    elif names.exists():
+        init_dataset.keep_numbers(source, class_names(names))
+    clips = source.clips
+    files = Counter((clip.path, clip.span) for clip in clips)
+    probes = init_dataset.probe(clips, args.workers, args.check == "all")
+    places = {(clip.path, clip.span): f"{clip.where}{clip.path}" for clip in clips}
+    left_out = [(places[key], probed.fault) for key, probed in probes.items() if probed.fault]
+    clips = [clip for clip in clips if not probes[clip.path, clip.span].fault]
+    if not clips:
+        raise ToolError(
+            f"{args.source}: none of its {len(files)} videos decodes; {left_out[0][0]}: {left_out[0][1]}"
+        )
+    start = args.output / before[_ROOT] if _ROOT in before else source.root
+    entries = init_dataset.earlier_entries(args.output, start, source)
+    if not args.group:
+        clips = init_dataset.with_groups(source, clips, entries)
+    ending = init_dataset.ending_of_lists(clips)
+    sides = _sides(source, clips, args, entries)
+    counts = {side: Counter(dict.fromkeys(source.classes, 0)) for side in init_dataset.SIDES}
+    for clip, side in zip(clips, sides):
+        counts[side].update(clip.labels)
+    numbers = Counter(sides)
+    with _provenance(args, source).kept_in(args.output):
+        for side in init_dataset.SIDES:
+            lines, unlisted = init_dataset.lines_of(
+                source, [clip for clip, own in zip(clips, sides) if own == side], ending
+            )
+            left_out += unlisted
+            write_lines(args.output / f"{side}{ending}", lines)
+        write_lines(args.output / "classes.txt", source.classes)
+        config = args.output / CONFIG_FILE
+        remarks += source.remarks
+        if not has_gpu and (there := installed_gpus()):
+            remarks.append(
+                f"the recipe is for a CPU, since this Paddle does not compute on the {there[0].name}: "
+                "paddlevideo-fast doctor --device-check  says why"
+            )
+        if config.exists():
+            prefix = os.path.abspath(start) if _ROOT in before else None
+            remarks += kept_config(config, source, ending, prefix, numbers["valid"] > 0)
+        else:
+            text, changes = config_text(recipe, source, args.output, numbers, ending)
+            remarks += changes
+            atomic_write_text(config, text)
+            load_config(str(config))  # what was written is right, whatever the recipe
+        for side in init_dataset.SIDES if earlier else ():
+            for other in {*init_dataset.ENDINGS} - {ending}:
+                (args.output / f"{side}{other}").unlink(missing_ok=True)
+    _tell(source, clips, counts, numbers, probes, remarks)
+    doubles = [str(path) for (path, _), number in files.items() if number > 1]
+    intact = [probes[key] for key in files if not probes[key].fault]
+    still = [
+        f"{printable(str(path))} ({one.num_frames})"
+        for (path, _), one in probes.items()
+        if one.num_frames in (1, 2)
+    ]
+    if still:
+        say(f"warning: videos of one or two frames: {init_dataset.some(still)}")
+    for warning in init_dataset.warnings_of(counts, intact, recipe.frames_of_clip, doubles):
+        say(f"warning: {warning}")
+    _tell_next(args, recipe, numbers["train"], has_gpu)
+    return EXIT_FAILURES if report_failures(left_out, len(files), args.output / "failures.txt") else 0
+
+
+def _computes_on_gpu() -> bool:
+    with quiet_import():
+        import paddle
+    return gpu_number(paddle.get_device()) is not None
+
+
+def _hold(args: argparse.Namespace, before: Mapping[str, Any]) -> list[str]:
+    """Gives options that are not given the values that they had before; says which, and what has changed."""
+    held, changed = [], []
+    args.is_group_given = args.group is not None
+    has_config = (args.output / CONFIG_FILE).exists()
+    for name, default in _DEFAULTS.items():
+        value, old = getattr(args, name), before.get(name, default)
+        if name in _FILES and old:
+            old = Path(os.path.relpath(args.output / old))
+        if value is None and name in _FILES and old and not old.exists():
+            raise ToolError(f"--{name} {old}: was given before and is gone; give another one, or '' for none")
+        if value is None:
+            setattr(args, name, old)
+            if old != default and not (name == "recipe" and has_config):
+                held.append(f"--{name} {shlex.quote(str(old))}")
+        elif name == "recipe" and has_config and value != before.get(name):
+            changed.append(f"--recipe {value} has no effect: the set has its {CONFIG_FILE}")
+            args.recipe = old
+        elif before and (value or None) != old:
+            effect = ""
+            if name in ("valid_share", "seed"):
+                effect = ", decides about new videos only: known ones keep their side"
+            changed.append(f"--{name} {value or None}, and {old} before{effect}")
+    return ([f"as before: {' '.join(held)}"] if held else []) + changed
+
+
+def _add_valid(source: Source, valid: Source) -> None:
+    """Adds the videos of --valid to those of the training."""
+    if source.has_numbers and valid.has_numbers:
+        source.classes = max(source.classes, valid.classes, key=len)
+    unknown = {label for clip in valid.clips for label in clip.labels}.difference(source.classes)
+    if unknown:
+        raise ToolError(f"--valid: the class {min(unknown)!r} is not in the training data")
+    source.remarks += valid.remarks
+    source.has_several |= valid.has_several
+    source.clips = [
+        *(clip._replace(split="train") for clip in source.clips),
+        *(clip._replace(split="valid") for clip in valid.clips),
+    ]
+
+
+def _sides(
+    source: Source, clips: Sequence[Found], args: argparse.Namespace, entries: Sequence[Entry]
+) -> list[str]:
+    grouped = [clip for clip in clips if clip.group]
+    paths = [init_dataset.relative(source, clip.path) for clip in clips]
+    known = {name: entry.side for entry in entries for name in (entry.path, entry.group) if name}
+    if any(clip.split == "valid" for clip in clips):
+        sides = [clip.split or "train" for clip in clips]
+        for one in sorted({clip.group for clip in grouped}):
+            if len({side for clip, side in zip(clips, sides) if clip.group == one}) > 1:
+                source.remarks.append(f"the group {printable(one)} is in training and in validation")
+    else:
+        groups = _groups(source, clips, paths, args)
+        named = list(zip(paths, init_dataset.rarest_labels(clips)))
+        sides = init_dataset.split(named, args.valid_share, args.seed, groups, known)
+    moved = sum(known.get(path, side) != side for path, side in zip(paths, sides))
+    if moved:
+        source.remarks.append(
+            f"videos that change between training and validation: {moved}; start a new training"
+        )
+    return sides
+
+
+def _groups(
+    source: Source, clips: Sequence[Found], paths: Sequence[str], args: argparse.Namespace
+) -> list[str]:
+    """What says of each clip which others stay on its side: the list, or --group, or nothing but its path."""
+    grouped = [clip for clip in clips if clip.group]
+    if grouped and args.group and args.is_group_given:
+        raise ToolError(f"--group: {grouped[0].where}the list has groups of its own; leave the flag out")
+    if grouped and args.group:
+        source.remarks.append(f"the groups of the list take the place of --group {args.group}")
+        args.group = None
+    if args.group and not any(re.search(args.group, path) for path in paths):
+        none = "" if args.is_group_given else "; it was given before, and --group '' takes it back"
+        raise ToolError(f"--group {args.group}: matches none of the paths, such as {paths[0]}{none}")
+    return [clip.group or init_dataset.group_of(path, args.group) for clip, path in zip(clips, paths)]
+
+
+def _provenance(args: argparse.Namespace, source: Source) -> Provenance:
+    options: dict[str, Any] = {name: getattr(args, name) or None for name in _DEFAULTS}
+    options |= {name: from_folder(options[name], args.output) for name in _FILES if options[name]}
+    options |= {name: getattr(args, name) for name in ("valid_share", "seed")}
+    options[_ROOT] = from_folder(source.root, args.output)
+    files = [Path(path) for path in (args.source, args.valid, args.classes) if path]
+    lists = crc32_of(*(path for path in files if path.is_file()))
+    return Provenance("init", options, lists, str(args.source))
+
+
+def _tell(
+    source: Source,
+    clips: Sequence[Found],
+    counts: Mapping[str, Counter],
+    numbers: Mapping[str, int],
+    probes: Mapping[tuple[Path, Span | None], Probe],
+    remarks: Sequence[str],
+) -> None:
+    width = min(max([5, *(len(printable(name)) for name in source.classes)]), 40)
+    print(f"{'class':<{width}}{'train':>8}{'valid':>8}")
+    for name in source.classes[:_NUM_COUNTED]:
+        print(f"{printable(name):<{width}}{counts['train'][name]:>8}{counts['valid'][name]:>8}")
+    if len(source.classes) > _NUM_COUNTED:
+        print(f"... and {len(source.classes) - _NUM_COUNTED} more classes")
+    print(f"{'all':<{width}}{numbers['train']:>8}{numbers['valid']:>8}")
+    kept = [probes[clip.path, clip.span] for clip in clips]
+    sizes = Counter(probed.size for probed in kept)
+    (wide, high), number = sizes.most_common(1)[0]
+    seconds = sorted(probed.seconds for probed in kept)
+    middle = seconds[len(seconds) // 2]
+    lasting = f"{seconds[0]:.1f} to {seconds[-1]:.1f} s, median {middle:.1f} s"
+    print(f"{len(kept)} videos, {sum(seconds) / 3600:.1f} h: {lasting}")
+    print(f"{len(sizes)} sizes, {wide}×{high} px in {number} videos")
+    for remark in remarks:
+        print(f"note: {remark}")
+
+
+def _tell_next(args: argparse.Namespace, recipe: Recipe, num_train: int, has_gpu: bool) -> None:
+    named = shlex.quote(str(args.output))
+    is_small = num_train < CLIPS_OF_TRAINING
+    if recipe.fine_tuning and is_small:
+        print(
+            f"first: {recipe.name} starts from random weights, and {num_train} videos are few for that; "
+            f"--recipe {recipe.fine_tuning} fine-tunes trained weights"
+        )
+    if recipe.pretrained and not Path(recipe.pretrained).exists():
+        advice = source_of_weights(recipe.pretrained) or "check MODEL.backbone.pretrained"
+        print(f"first: {recipe.pretrained} is missing; {advice}")
+    for words, what in (
+        (f"train {named}", "trains"),
+        (f"data report {named}", "shows its videos and what is unusual on a page"),
+        (f"doctor {named}", "says what limits the training and what would make it faster"),
+    ):
+        print(f"next: {PROGRAM} {words}  # {what}")
+    if (recipe.pretrained or recipe.fine_tuning) and is_small and not has_gpu:
+        print("or: without a GPU it is quicker to train the head alone, on features of trained weights")
+        output = args.output
+        if not recipe.pretrained:
+            output = output.with_name(f"{output.resolve().name}_head")
+            print(f"next: {_again(args, output, recipe.fine_tuning)}")
+        features = shlex.quote(str(output / "features"))
+        print(f"next: {PROGRAM} features {shlex.quote(str(output))} --output {features}")
+        print(f"next: {PROGRAM} train {shlex.quote(str(output))} -o features={features}")
+
+
+def _again(args: argparse.Namespace, output: Path, recipe: str | None) -> str:
+    """This command line with another output folder and recipe."""
+    words = [PROGRAM, "init", args.source, "--output", output, "--recipe", recipe]
+    for name in ("valid", "valid_share", "seed", "group", "classes", "data_prefix"):
+        if (value := getattr(args, name)) and value != _DEFAULTS.get(name):
+            words += [f"--{name}", value]
+    return shlex.join(map(str, words))

@@ -1,0 +1,1 @@
+"""Predictions of programs: of videos, of lists and of cameras."""

@@ -1,0 +1,143 @@
+"""Serves predictions of a trained network over HTTP, with a page to drop videos on.
+
+MODEL is one of:
+    the output folder of a run, such as output/my_set: its best weights are taken
+    a folder that `paddlevideo-fast export` wrote, or a program in it
+    weights, a .pdparams file; the config of their training is the config.yaml beside them, or -c
+
+POST /predict takes a video file as the body or as a form, or JSON with `video` (a file in base64), `clip` and
+`shape` (pixels in base64) or `url`. GET / is the page, /model describes the network, /health and /metrics are
+for monitoring. Requests beyond --max_queue get status 503. Ctrl-C or SIGTERM: the requests that are worked on
+are answered, then the server ends. Nothing of a request stays.
+
+Examples:
+    paddlevideo-fast serve output/my_set
+    curl --data-binary @video.mp4 http://127.0.0.1:8000/predict
+    curl -F file=@video.mp4 "http://127.0.0.1:8000/predict?window_sec=2"
+"""
+
+import argparse
+from typing import Any
+
+from paddlevideo_fast.apps.predict.flags import PROGRAM_OPTIONS, check_program, make_predictor
+from paddlevideo_fast.cli.command import add_import_argument, quiet_import, say
+from paddlevideo_fast.command_line import CommandParser, add_options, count, option
+from paddlevideo_fast.config.startup import prepare_process
+from paddlevideo_fast.extras import needing
+from paddlevideo_fast.machine import num_cores
+
+_MAX_READERS = 8  # by default
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return value
+
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "--host": option(
+        "address to listen on; 0.0.0.0: all of this machine (default 127.0.0.1, this machine alone)",
+        default="127.0.0.1",
+    ),
+    "--port": option(
+        "port; 0: a free one, which the first line names (default 8000)", type=count(0, 65535), default=8000
+    ),
+    "--allow_host": option(
+        "a name with a dot that the server is reached by, as DNS or a reverse proxy has it; may be "
+        "given more than once (addresses and this machine's name need no flag)",
+        action="append",
+        default=[],
+        metavar="NAME",
+    ),
+    "--max_batch": option("clips that the network computes at a time (default 8)", type=count(1), default=8),
+    "--max_wait_ms": option(
+        "how long a batch that is not full waits for more clips (default 2)", type=count(0), default=2
+    ),
+    "--num_readers": option("processes that read videos (default: one per core, 8 at most)", type=count(1)),
+}
+_LIMITS: dict[str, dict[str, Any]] = {
+    "--max_queue": option(
+        "requests that have arrived and are worked on or wait; one more gets status 503 (default 64)",
+        type=count(1),
+        default=64,
+    ),
+    "--timeout_sec": option("time for a request (default 60)", type=_seconds, default=60.0),
+    "--max_mb": option("size of a video file in MiB (default 100)", type=count(1), default=100),
+    "--max_sec": option("length of a video (default 600)", type=_seconds, default=600.0),
+    "--max_frames": option("frames of a video (default 100000)", type=count(1), default=100_000),
+    "--max_pixels": option(
+        "pixels of a frame (default 9437184, which is 4096×2304)", type=count(1), default=4096 * 2304
+    ),
+    "--memory_mb": option(
+        "memory that reading one video may take, in MiB (default 2048)", type=count(64), default=2048
+    ),
+    "--allow_urls": option("requests may name videos by URL, at public addresses", action="store_true"),
+    "--allow_local_urls": option(
+        "with --allow_urls: also at addresses of the local network and of this machine", action="store_true"
+    ),
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `paddlevideo-fast serve`."""
+    parser = CommandParser("serve", __doc__, _rules)
+    add_options(parser, _OPTIONS)
+    add_options(parser, PROGRAM_OPTIONS)
+    add_import_argument(parser)
+    add_options(parser.add_argument_group("limits"), _LIMITS)
+    return parser
+
+
+def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    check_program(parser, args)
+    if args.allow_local_urls and not args.allow_urls:
+        parser.error("--allow_local_urls: needs --allow_urls")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Serves until Ctrl-C or SIGTERM.
+
+    Raises:
+        MissingExtraError: a package is missing.
+        UsageError: the address cannot be listened on.
+        PaddleVideoFastError: as of `make_predictor`.
+    """
+    prepare_process(args.config, args.override)
+    with quiet_import():
+        with needing("serve", "a server"):
+            import fastapi  # noqa: F401
+            import python_multipart  # noqa: F401  # reads forms, for FastAPI
+            from uvicorn import Server
+        from paddlevideo_fast.apps.serve.app import make_app
+        from paddlevideo_fast.apps.serve.listening import listen, server_config
+        from paddlevideo_fast.apps.serve.service import Service
+    listening = listen(args.host, args.port)
+    service = Service(make_predictor(args), _service_options(args))
+    name, port = service.description()["model_name"], listening.getsockname()[1]
+    host = f"[{args.host}]" if ":" in args.host else args.host
+    say(f"{name} answers at http://{host}:{port}/ ; Ctrl-C ends it")
+    app = make_app(service, [args.host, *args.allow_host])
+    Server(server_config(app)).run(sockets=[listening])
+
+
+def _service_options(args: argparse.Namespace) -> Any:
+    from paddlevideo_fast.apps.serve.reading import VideoLimits
+    from paddlevideo_fast.apps.serve.service import ServiceOptions
+
+    limits = VideoLimits(args.max_sec, args.max_frames, args.max_pixels, memory_mb=args.memory_mb)
+    return ServiceOptions(
+        max_batch=args.max_batch,
+        max_wait_ms=args.max_wait_ms,
+        max_queue=args.max_queue,
+        num_readers=args.num_readers or min(num_cores(), _MAX_READERS),
+        max_mb=args.max_mb,
+        timeout_sec=args.timeout_sec,
+        allow_urls=args.allow_urls,
+        allow_local_urls=args.allow_local_urls,
+        limits=limits,
+    )

@@ -1,1 +1,0 @@
-"""What happens to a trained network: weights of other toolkits, export, prediction."""

@@ -1,0 +1,1 @@
+"""What a run may have: a folder for each."""

@@ -1,0 +1,1 @@
+"""Networks that learn from other networks."""

@@ -1,0 +1,81 @@
+"""Computes the features of a network's backbone for each clip of a config's training and validation data.
+
+A head is then trained on them in minutes; its checkpoints hold the whole network:
+
+    paddlevideo-fast features my_set -w weights.pdparams --output features
+    paddlevideo-fast train my_set -o features=features
+
+It stores what the head takes: one feature for each clip, or one for each of its frames or tokens. It says how
+much disk they need before it starts; --dtype float16 halves that. With --logits it stores the scores of the
+whole network, for a student that learns from them.
+
+A cluster can do the work: --scheduler names a Dask scheduler. Or each job of an array computes a share
+with --shard, and --merge combines the shares.
+
+After a stop, run the same command again: it computes what is missing. If the folder has features of other
+weights, another list or another pipeline, it ends with an error. Exit code: 0, all features are
+there; 1, some videos do not decode and are named; 2, wrong input.
+"""
+
+import argparse
+import json
+import sys
+
+from paddlevideo_fast.cli.command import add_config_arguments, load_for_run
+from paddlevideo_fast.command_line import CommandParser, count
+from paddlevideo_fast.errors import EXIT_FAILURES
+from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.jobs.flags import add_place
+from paddlevideo_fast.jobs.work import Work
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `paddlevideo-fast features`."""
+    parser = CommandParser("features", __doc__)
+    add_config_arguments(parser)
+    parser.add_argument(
+        "-w", "--weights", help="weights of the network (default: `pretrained` of the backbone)"
+    )
+    parser.add_argument("--output", type=as_path, required=True, help="folder of the features")
+    parser.add_argument(
+        "--views",
+        type=count(1),
+        default=1,
+        help="differently augmented copies of each training clip (default 1)",
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "float16"),
+        default="float32",
+        help="of the values on the disk; float16 takes half and rounds to three digits (default float32)",
+    )
+    parser.add_argument(
+        "--logits",
+        action="store_true",
+        help="store the logits of the whole network, for distillation, in place of features",
+    )
+    add_place(parser)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Computes; 1: some videos do not decode; 2: wrong input, told in one message."""
+    overrides = [*args.override, *([f"weights={json.dumps(args.weights)}"] if args.weights else [])]
+    cfg = load_for_run(args, overrides, logs=True)
+    from paddlevideo_fast.extensions.features.compute import compute_features
+
+    work = Work.of(args)
+    found = compute_features(
+        cfg,
+        args.output,
+        args.views,
+        show_progress=sys.stdout.isatty(),
+        work=work,
+        dtype=args.dtype,
+        kind="logits" if args.logits else "features",
+    )
+    what = "logits" if args.logits else "features"
+    for part in found:
+        failed = f", {len(part.index.failed)} failed" if part.index.failed else ""
+        print(f"{part.folder}: {part.index.num_rows} {what} of {part.index.shape}{failed}")
+    return EXIT_FAILURES if any(part.index.failed for part in found) else 0

@@ -1,0 +1,238 @@
+"""Training on stored features, in place of clips; `paddlevideo_fast.extensions.features` computes them."""
+
+import json
+import os
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import paddle
+
+from paddlevideo_fast.assembly.data import Split, data_identity, path_in_set
+from paddlevideo_fast.assembly.plan import make_precision
+from paddlevideo_fast.config import RunSpec
+from paddlevideo_fast.config.settings import SplitName
+from paddlevideo_fast.config.types import leaves
+from paddlevideo_fast.config.yaml_source import dotted
+from paddlevideo_fast.device import upload
+from paddlevideo_fast.errors import FeatureError
+from paddlevideo_fast.extensions.features.loader import (
+    DTYPE,
+    KIND,
+    Dtype,
+    FeatureLoader,
+    Kind,
+    StoredFeatures,
+)
+from paddlevideo_fast.extensions.features.model import HeadOnly, digest_of
+from paddlevideo_fast.io.files import read_text
+from paddlevideo_fast.loader.dataset import ClipDataset
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.modeling import load_weights
+from paddlevideo_fast.sources.remote.sync import Mirror
+from paddlevideo_fast.sources.remote.urls import is_url
+
+logger = get_logger(__name__)
+
+BACKBONE = "backbone.pdparams"
+NETWORK = "network.pdparams"  # of logits
+FILE_STATES = "file_states.json"
+WEIGHTS = "the SHA-256 of the weights"
+_LIST = "the list"
+_FILES = "the state of the files"  # compared last: sorts behind "the list"
+_NUM_STAT_THREADS = 16
+_MAX_STATES_BYTES = 2**28
+# what decides only how often a record is drawn, or where its list lies; the records themselves are compared
+_NO_MATTER = ("file_path", "data_prefix", "num_retries", "sampler", "clips_per_video")
+_OF_POOLING = ("name", "data_format", "crop_size", "multigrid_short")
+
+
+def with_features(spec: RunSpec, name: SplitName, split: Split) -> Split:
+    """The same part of the data, whose loader reads the features that the key `features` names.
+
+    Raises:
+        FeatureError: they are missing, unfinished or altered, or were computed from something else.
+    """
+    memory_bytes = round(spec.run.features_memory_gb * 2**30)
+    stored = StoredFeatures(_folder_of(spec) / name, memory_bytes)
+    was, now = stored.index.recipe, recipe_of_features(spec, split, name)
+    if was.get(KIND) == "logits":
+        raise FeatureError(
+            f"{stored.folder}: these are logits of a whole network, and a head trains on features: compute "
+            "them in another folder without --logits"
+        )
+    kept = {key: was.get(key) for key in (WEIGHTS, DTYPE)}  # training takes any type of values
+    require_same(stored.folder, split.dataset, was, {**now, **kept})
+    sampler = split.loader.batch_sampler
+    window = stored.window(split.dataset, memory_bytes) if name == "train" else None
+    if window is not None:
+        sampler = sampler.mixing(window)
+        text = "%s: %.1f GB, more than features_memory_gb: an epoch reads file by file and mixes %d clips"
+        logger.info(text, stored.folder, stored.num_bytes / 1e9, window.size)
+    return replace(split, loader=FeatureLoader(stored, sampler, split.dataset), preprocess=_as_float32)
+
+
+def _as_float32(features: Any) -> paddle.Tensor:
+    tensor = upload(features)
+    return tensor if tensor.dtype == paddle.float32 else tensor.astype("float32")
+
+
+def head_only(spec: RunSpec, model: Any) -> HeadOnly:
+    """The head of a network, beside the backbone that has given the features.
+
+    Raises:
+        WeightError: the backbone's weights are not in the folder of the features.
+    """
+    load_weights(model.backbone, _folder_of(spec) / BACKBONE, strict=True)
+    return HeadOnly(model)
+
+
+def check_backbone(model: HeadOnly, split: Split) -> None:
+    """Checks that a network's backbone, with the weights that it has now, has given the features.
+
+    Raises:
+        FeatureError: it has other weights.
+    """
+    assert isinstance(split.loader, FeatureLoader)
+    stored = split.loader.stored
+    if digest_of(model.backbone) != stored.index.recipe.get(WEIGHTS):
+        raise FeatureError(
+            f"{stored.folder}: another backbone than the one of the loaded weights gave these features: "
+            "leave -w out, or compute the features of these weights"
+        )
+
+
+def _folder_of(spec: RunSpec) -> Path:
+    """Where the features of a run are on this machine; those at a URL are fetched."""
+    return local_folder(spec.run.features or "")
+
+
+def local_folder(text: str) -> Path:
+    """A folder of features on this machine; what is at a URL is fetched."""
+    if not is_url(text):
+        return Path(text)
+    mirror = Mirror(text)
+    mirror.fetch_all()
+    return mirror.folder
+
+
+def recipe_of_features(
+    spec: RunSpec, split: Split, name: SplitName, kind: Kind = "features", dtype: Dtype = "float32"
+) -> dict[str, Any]:
+    """What decides the features of a part of the data, but for the weights; JSON values."""
+    head = spec.model["head"]
+    section, dataset = spec.splits[name], split.dataset
+    states = json.dumps(file_states(dataset)).encode()
+    recipe = {
+        KIND: kind,
+        DTYPE: dtype,
+        "MODEL.framework": spec.model["framework"],
+        "MODEL.backbone": _without(spec.model["backbone"], ("pretrained",)),
+        "MODEL.head": dict(head) if kind == "logits" else {key: head.get(key) for key in _OF_POOLING},
+        **({"MODEL.runtime_cfg": spec.model.get("runtime_cfg")} if kind == "logits" else {}),
+        f"DATASET.{name}": _without(section.dataset, _NO_MATTER),
+        f"PIPELINE.{name}": dict(section.pipeline),
+        _LIST: data_identity(spec, split)["list_crc32"],
+        _FILES: zlib.crc32(states),
+        "the classes of a sigmoid head": dataset.num_classes,
+        "precision": make_precision(spec).name,
+        **({"seed": spec.run.seed} if name == "train" else {}),
+    }
+    return json.loads(json.dumps(recipe, default=str))
+
+
+def require_same_list(stored: StoredFeatures, spec: RunSpec, split: Split) -> None:
+    """Checks that stored rows are of the records of a part of the data, and of the same files.
+
+    Where all files are others, the set may be a prepared or copied one: this is a warning.
+
+    Raises:
+        FeatureError: the list has other videos or labels than when the rows were computed, or some files have
+            changed since.
+    """
+    dataset, recipe = split.dataset, stored.index.recipe
+    now = {_LIST: data_identity(spec, split)["list_crc32"]}
+    require_same(stored.folder, dataset, {_LIST: recipe.get(_LIST)}, now)
+    changed, count = _changed_files(stored.folder, dataset), len(set(dataset.files))
+    if len(changed) == count > 1:
+        text = (
+            "%s: all %d files have changed since these were computed: is it the same set, prepared or copied?"
+        )
+        logger.warning(text, stored.folder, count)
+    elif changed:
+        require_same(stored.folder, dataset, {_FILES: "then"}, {_FILES: "now"})
+
+
+def _without(section: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in section.items() if key not in names}
+
+
+def file_states(dataset: ClipDataset) -> dict[str, list[int] | None]:
+    """Path from the data_prefix on → size in bytes and time of the last change in ns; None: there is no file.
+
+    Stores are not asked: it would take a request for each file.
+    """
+    files = [file for file in dataset.files if not is_url(file)]
+    names = [path_in_set(file, dataset) for file in files]
+    with ThreadPoolExecutor(_NUM_STAT_THREADS) as pool:  # a network file system takes its time for each
+        return dict(zip(names, pool.map(_file_state, files)))
+
+
+def _file_state(file: str) -> list[int] | None:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _changed_files(folder: Path, dataset: ClipDataset) -> list[tuple[str, str, str]]:
+    """The files that changed since the features were computed, and their states then and now, as texts.
+
+    None where the record of the states is lost or altered.
+    """
+    try:
+        before = json.loads(read_text(folder / FILE_STATES, _MAX_STATES_BYTES))
+        return [
+            (file, _shown_state(before.get(file)), _shown_state(state))
+            for file, state in file_states(dataset).items()
+            if before.get(file) != state
+        ]
+    except (OSError, ValueError, AttributeError):
+        return []
+
+
+def _shown_state(state: list[int] | None) -> str:
+    if state is None:
+        return "missing"
+    size, changed_ns = state
+    return f"{size} bytes of {datetime.fromtimestamp(changed_ns / 1e9)}"
+
+
+def require_same(
+    folder: Path, dataset: ClipDataset, stored: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """Compares what features were computed from with what they would be computed from now.
+
+    Raises:
+        FeatureError: it differs; the message names what, before and after.
+    """
+    was, now = ({dotted(path): value for path, value in leaves(each)} for each in (stored, expected))
+    for key in sorted({*was, *now}):
+        if was.get(key) != now.get(key):
+            text = f"{key} was {was.get(key)} when they were computed, and is {now.get(key)} now"
+            if key == _FILES:
+                unknown = ("a file of the list", "in another state", "changed")
+                file, before, after = next(iter(_changed_files(folder, dataset)), unknown)
+                text = f"{file} was {before} when they were computed, and is {after} now"
+            if key == WEIGHTS:
+                text = "they were computed with other weights"
+            if key == _LIST:
+                text = f"they are of other videos or labels than {dataset.file_path} has now"
+            raise FeatureError(
+                f"{folder}: these features are stale: {text}. Restore it, or compute features in another "
+                "folder"
+            )

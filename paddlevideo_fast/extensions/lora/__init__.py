@@ -1,0 +1,3 @@
+"""LoRA: small matrices train in place of the weights."""
+
+import paddlevideo_fast.modeling  # it imports this package, so it comes first

@@ -1,0 +1,1 @@
+"""VideoMAE: a network learns from videos without labels."""

@@ -1,0 +1,1 @@
+"""Paddle's profiler over some steps of a run."""

@@ -1,0 +1,1 @@
+"""VisualDL, TensorBoard, Weights & Biases and MLflow."""

@@ -1,0 +1,290 @@
+"""All of a tool's work, or one job's share of it, and what is known of it already.
+
+A job array does a list in shares, each job on any machine that sees the output:
+
+    --shard 0/3    tasks 0, 3, 6, ...
+    --shard 1/3    tasks 1, 4, 7, ...
+    --shard 2/3    tasks 2, 5, 8, ...
+    --merge        no task: writes the lists and reports that a run of all would write
+
+Each job keeps a journal in the output folder, with the result of every task. A job that is started again goes
+on after its journal; what failed is tried again. `--merge` takes all journals, removes them when all is
+written, and refuses where a result is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol, TypeVar
+
+from paddlevideo_fast.errors import ObjectMissingError
+from paddlevideo_fast.io.files import UrlPath, atomic_write_text, sweep, working_folder
+from paddlevideo_fast.io.locks import Lock, only_writer
+from paddlevideo_fast.jobs.executor import LOCAL, Engine, Site, common_folder, run_all
+from paddlevideo_fast.jobs.run import (
+    ToolError,
+    json_lines,
+    require_file,
+    stop_if_disk_fails,
+    write_lines,
+)
+from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.sources.remote.stores import put
+
+_JOURNAL = ".journal-"
+
+Item = TypeVar("Item")
+
+
+class Share(NamedTuple):
+    """Share `number`, from 0 on, of `total` shares."""
+
+    number: int
+    total: int
+
+
+class Outcome(Protocol):
+    """What came of a task. JSON holds it, see `Task.restored`."""
+
+    @property
+    def cause(self) -> str | None:
+        """Why the task failed; empty or None where it did not."""
+
+
+class Task(Protocol):
+    """What a tool does many of; it is pickled."""
+
+    @property
+    def name(self) -> str:
+        """Tells it from all other tasks."""
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """The files that it reads."""
+
+    def do(self) -> Outcome:
+        """Does it; see `run_all`."""
+
+    def restored(self, value: Any) -> Outcome | None:
+        """An outcome from what JSON has kept of it, or None where it is of no more use."""
+
+
+AnyTask = TypeVar("AnyTask", bound=Task)
+
+
+def _do(task: Task) -> Outcome:
+    return task.do()
+
+
+class Work:
+    """How a tool does its tasks.
+
+    Args:
+        engine: where.
+        share: which of them; None: all.
+        merges: none; the journals of all shares say what came of them.
+    """
+
+    def __init__(self, engine: Engine, share: Share | None = None, merges: bool = False) -> None:
+        self.engine = engine
+        self.share = share
+        self.merges = merges
+        self._lock: Lock | None = None
+        self._remote: Any = None  # the output, if it is a URL
+        self._journals: Path | None = None  # what the names of all of them begin with
+        self._journal: IO[str] | None = None  # this job's, from its first result on
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Work:
+        """What the flags of a tool say."""
+        if args.shard and args.merge:
+            raise ToolError("give either --shard, to do a share of the work, or --merge, to put all together")
+        trial = next((flag for flag in ("estimate", "verify") if getattr(args, flag, None) is not None), "")
+        if trial and (args.shard or args.merge):
+            raise ToolError(f"--{trial} writes nothing: leave out --shard and --merge")
+        workers = getattr(args, "workers", None)  # the readers of features are those of the config
+        is_elsewhere = args.scheduler != LOCAL
+        idle = "--merge does no work" if args.merge else ""
+        if is_elsewhere and (idle or trial == "estimate"):
+            _warn("scheduler", idle or "--estimate tries its videos here")
+        if workers is not None and (idle or (is_elsewhere and trial != "estimate")):
+            _warn("workers", idle or f"the workers of {args.scheduler} do the work")
+        workers = num_cores() if workers is None else workers
+        return cls(Engine(workers, args.scheduler), args.shard, args.merge)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all results are known at the end."""
+        return self.share is None
+
+    def mine(self, tasks: Sequence[Item]) -> list[Item]:
+        """The tasks that this job does."""
+        return list(tasks if self.share is None else tasks[self.share.number :: self.share.total])
+
+    @contextlib.contextmanager
+    def writing(
+        self, folder: Path, name: str, file: str = "", folders: Iterable[Path] = ()
+    ) -> Iterator[None]:
+        """Keeps others from writing the same; removes the journals and what killed workers left at the end.
+
+        Args:
+            folder: of the output.
+            name: the same for all jobs that share a work, and for no other work in this folder.
+            file: name of the output in it; "": all of the folder.
+            folders: where tasks put files.
+
+        Raises:
+            OutputInUseError: another process writes to the same.
+            OutputError: the output cannot be written.
+            ToolError: `file` is a folder.
+        """
+        require_file(folder / file if file else None)
+        work = f"{zlib.crc32(name.encode('utf-8', 'surrogateescape')):08x}"
+        share = None if self.share is None else (f"{work}-of-{self.share.total}", self.share.number)
+        self._remote = folder if isinstance(folder, UrlPath) else None
+        self._journals = working_folder(folder) / f"{_JOURNAL}{work}-"
+        with only_writer(folder, file, share=share) as lock:
+            # the workers write to a folder, and this process a single file; nobody sees a lock of a store
+            self._lock = None if file or self._remote is not None else lock
+            there = [path for path in {*folders} if not isinstance(path, UrlPath)]
+            for path in there:
+                sweep(path, alone=self.is_whole)
+            try:
+                if (
+                    self._remote is not None
+                ):  # a lock on this machine does not show that the store takes files
+                    self._all_journals()  # of a web server, which lists nothing, this says so
+                    probe = folder / f".writable-{work}"
+                    atomic_write_text(probe, "")
+                    probe.unlink(missing_ok=True)
+                yield
+            finally:
+                if self._journal:
+                    self._journal.close()
+            if self.is_whole:
+                for path in there:
+                    sweep(path, alone=True)
+                for journal in self._all_journals():
+                    journal.unlink(missing_ok=True)
+
+    def run(
+        self, function: Callable[[Any], Any], tasks: Sequence[Any], what: str, folders: Sequence[str]
+    ) -> Iterator[Any]:
+        """Does tasks and yields their results in their order; `folders` are what they read, see `run_all`."""
+        return run_all(function, tasks, self.engine, what, Site(self._lock, folders))
+
+    def results(
+        self, tasks: Sequence[Task], what: str, done: Mapping[str, Any] | None = None
+    ) -> list[Any] | None:
+        """Does tasks whose outcome is not known.
+
+        Args:
+            tasks: of this job.
+            what: their name.
+            done: name of a task → its outcome, where it is known.
+
+        Returns:
+            The outcomes of all in their order; None where this job has only done a share.
+
+        Raises:
+            ToolError: with `merges`, outcomes are missing; else see `run_all`.
+        """
+        found = dict(done or {})
+        known = self._known()
+        for task in tasks:
+            values = [] if task.name in found else known.get(task.name, [])
+            outcomes = [outcome for value in reversed(values) if (outcome := task.restored(value))]
+            best = min(outcomes, key=lambda outcome: bool(outcome.cause), default=None)
+            if best and (self.merges or not best.cause):
+                found[task.name] = best
+        missing = [task for task in tasks if task.name not in found]
+        if self.merges and missing:
+            raise ToolError(
+                f"--merge: {len(missing)} {what} have no result yet: wait for the end of all --shard jobs, "
+                "and start again what was stopped; or leave --merge out, and this run does them"
+            )
+        if len(missing) < len(tasks) and not self.merges:
+            done_already = f"{what}: {len(tasks) - len(missing)} of {len(tasks)} are done already"
+            print(done_already, file=sys.stderr, flush=True)
+        site = Site(self._lock, common_folder([file for task in missing for file in task.sources]))
+        results = run_all(_do, missing, self.engine, what, site, self._note)
+        found.update(zip([task.name for task in missing], results))
+        if self.share is None:
+            return [found[task.name] for task in tasks]
+        if self._remote is not None:  # for the merge, on whatever machine
+            for journal in self._all_journals():
+                if not isinstance(journal, UrlPath):
+                    put(journal, str(self._remote / journal.name))
+        failed = sum(bool(found[task.name].cause) for task in tasks)
+        print(
+            f"--shard {self.share.number}/{self.share.total}: {len(tasks)} {what} done, {failed} of them "
+            "failed; when all shards are done, run the same command with --merge in place of --shard"
+        )
+        return None
+
+    def remembered(self, tasks: Sequence[AnyTask], what: str, file: Path | None) -> dict[AnyTask, Any] | None:
+        """The outcomes of this job's tasks, which a file keeps from one work to the next, but for failures.
+
+        Args:
+            tasks: of all jobs; each is known by its name, and may be named twice.
+            what: their name.
+            file: .jsonl; it may hold outcomes of other tasks. None: nothing is kept.
+
+        Returns:
+            None where this job has only done a share.
+        """
+        mine = self.mine([*dict.fromkeys(tasks)])
+        kept = dict(json_lines(file)) if file else {}
+        known = {task.name: task.restored(kept[task.name]) for task in mine if task.name in kept}
+        results = self.results(mine, what, {name: outcome for name, outcome in known.items() if outcome})
+        if results is None:
+            return None
+        found = dict(zip(mine, results))
+        if file:
+            kept |= {task.name: outcome for task, outcome in found.items() if not outcome.cause}
+            write_lines(file, (json.dumps(entry) for entry in kept.items()))
+        return found
+
+    def _all_journals(self) -> list[Any]:
+        """The journals on this machine, and the journals that jobs have put into the store of the output."""
+        if self._journals is None:
+            return []
+        found: list[Any] = sorted(self._journals.parent.glob(f"{self._journals.name}*"))
+        with contextlib.suppress(ObjectMissingError):  # nothing has been written there
+            if self._remote is not None:
+                found += self._remote.glob(f"{self._journals.name}*")
+        return found
+
+    def _known(self) -> dict[str, list[Any]]:
+        """Name of a task → what journals say of it. Unfinished lines are passed over."""
+        known: dict[str, list[Any]] = {}
+        for journal in self._all_journals():
+            for name, value in json_lines(journal):
+                known.setdefault(name, []).append(value)
+        return known
+
+    def _note(self, task: Task, outcome: Outcome) -> None:
+        """Adds an outcome to this job's journal; without an output, there is none."""
+        if self._journals is None:
+            return
+        number, total = self.share or (0, 1)
+        path = self._journals.with_name(f"{self._journals.name}{number}-of-{total}.jsonl")
+        try:
+            if self._journal is None:
+                self._journal = open(path, "a", encoding="utf-8")  # noqa: SIM115  # see `writing`
+                self._journal.write("\n" if self._journal.tell() else "")  # the last line may be unfinished
+            self._journal.write(json.dumps([task.name, outcome]) + "\n")
+            self._journal.flush()
+        except OSError as error:
+            stop_if_disk_fails(path, error)
+            raise
+
+
+def _warn(flag: str, reason: str) -> None:
+    print(f"warning: --{flag} has no effect: {reason}", file=sys.stderr)

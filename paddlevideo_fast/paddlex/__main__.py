@@ -1,8 +1,0 @@
-"""`python -m paddlevideo_fast.paddlex -c CFG -o FOLDER`: export as PaddleX asks for it."""
-
-import sys
-
-from paddlevideo_fast.paddlex.commands import export
-
-if __name__ == "__main__":
-    sys.exit(export())

@@ -1,0 +1,1 @@
+"""Where clips may come from: a folder for each."""

@@ -1,0 +1,1 @@
+"""Frames of many videos in few files."""

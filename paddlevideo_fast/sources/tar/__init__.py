@@ -1,0 +1,1 @@
+"""Videos in tar shards."""

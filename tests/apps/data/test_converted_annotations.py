@@ -1,0 +1,116 @@
+"""Annotations of other projects become lists that training reads."""
+
+import json
+
+import pytest
+
+from paddlevideo_fast.apps.data.annotations import convert
+from paddlevideo_fast.decode import Span
+from paddlevideo_fast.jobs.run import ToolError
+from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(origin, name, text, *words):
+        (tmp_path / name).write_text(text if isinstance(text, str) else json.dumps(text))
+        given = ["--from", origin, "--list", str(tmp_path / name), "--output", str(tmp_path / "x.jsonl")]
+        assert convert([*given, *map(str, words)]) == 0
+        return str(tmp_path / "x.jsonl")
+
+    return run
+
+
+def test_activitynet(run, tmp_path, capfd):
+    database = {
+        "ab_1": {
+            "subset": "training",
+            "duration": 20.5,
+            "annotations": [
+                {"segment": [1.25, 7.5], "label": "Walking"},
+                {"segment": [9, 20.9], "label": "Archery"},
+                {"segment": [5, 5], "label": "Archery"},
+            ],
+        },
+        "cd": {"subset": "validation", "annotations": [{"segment": [0, 4], "label": "Zumba"}]},
+        "ef": {"subset": "testing"},
+    }
+    words = ("--subset", "training", "--path", "clips/{id}.mkv")
+    listed = run("activitynet", "a.json", {"version": "1.3", "database": database}, *words)
+    assert "x.jsonl: 2 lines; 1 empty or reversed spans are left out" in capfd.readouterr().out
+    first, second = read_video_list(listed, class_names=str(tmp_path / "classes.txt"))
+    assert (first.path, first.labels, first.span) == ("clips/ab_1.mkv", (1,), Span(1.25, 7.5, "sec"))
+    assert (second.labels, second.span) == ((0,), Span(9, 20.5, "sec"))
+    assert (tmp_path / "classes.txt").read_text() == "Archery\nWalking\nZumba\n"  # of all subsets
+
+
+def test_epic(run):
+    text = (
+        "narration_id,participant_id,video_id,start_timestamp,stop_timestamp,start_frame,verb,verb_class\n"
+        "P01_01_0,P01,P01_01,00:00:00.14,00:00:03.37,8,open,3\n"
+        "P02_09_1,P02,P02_09,01:02:03.50,01:02:04,9,close,4\n"
+        "P02_09_2,P02,P02_09,00:00:05,00:00:04,9,close,4\n"
+    )
+    records = read_video_list(run("epic", "e.csv", text))
+    assert [(one.path, one.labels, one.group) for one in records] == [
+        ("P01_01.MP4", (3,), "P01"),
+        ("P02_09.MP4", (4,), "P02"),
+    ]
+    assert [one.span for one in records] == [Span(0.14, 3.37, "sec"), Span(3723.5, 3724, "sec")]
+
+
+def test_something(run, tmp_path):
+    entries = [
+        {"id": "7", "label": "holding a cup", "template": "Holding [something]"},
+        {"id": "8", "label": "x", "template": "Dropping [something]"},
+    ]
+    labels = tmp_path / "labels.json"
+    labels.write_text(json.dumps({"Holding something": "0", "Dropping something": "1"}))
+    listed = run("something", "s.json", entries, "--labels", labels)
+    records = read_video_list(listed, class_names=str(tmp_path / "classes.txt"))
+    assert [(one.path, one.labels) for one in records] == [("7.webm", (0,)), ("8.webm", (1,))]
+
+
+def test_mmaction2(run):
+    records = read_video_list(run("mmaction2", "m.txt", "a b.mp4 7 3 7\n\nc.mp4 0\n"))
+    assert [(one.path, one.labels) for one in records] == [("a b.mp4", (3, 7)), ("c.mp4", (0,))]
+    (record,) = read_frame_list(run("mmaction2", "m.txt", "folder 32 7 3\n", "--kind", "frames"))
+    assert (record.path, record.num_frames, record.labels) == ("folder", 32, (3, 7))
+
+
+def test_mmaction2_folders_with_spaces_and_numbers(run):
+    text = "person 01 120 3\nperson 10 130 3\nperson 2 7 0\n"
+    records = read_frame_list(run("mmaction2", "m.txt", text, "--kind", "frames"))
+    assert [(one.path, one.num_frames, one.labels) for one in records] == [
+        ("person 01", 120, (3,)),
+        ("person 10", 130, (3,)),
+        ("person 2", 7, (0,)),
+    ]
+    records = read_video_list(run("mmaction2", "m.txt", "person 01 3\nb 0\n"))
+    assert [(one.path, one.labels) for one in records] == [("person 01", (3,)), ("b", (0,))]
+    with pytest.raises(
+        ToolError, match="m.txt:2: 'person 9 10 130 3': which of its numbers belong to the fol"
+    ):
+        run("mmaction2", "m.txt", "person 01 120 3\nperson 9 10 130 3\n", "--kind", "frames")
+
+
+@pytest.mark.parametrize(
+    ("origin", "text", "words", "cause"),
+    [
+        ("activitynet", "{}", (), "expected an object with the key 'database'"),
+        ("activitynet", "{", (), "x.txt:1: is no valid JSON"),
+        ("activitynet", '{"database": {"a": {"annotations": [{"label": "b"}]}}}', (), "'a': expected an"),
+        ("activitynet", '{"database": {"a": {"subset": "t"}}}', ("--subset", "u"), "--subset u: is not in"),
+        ("epic", "video_id\n", (), "x.txt:1: lacks the column 'start_timestamp'"),
+        ("epic", "video_id,start_timestamp,stop_timestamp,verb_class\na,1,2,3\n", (), "x.txt:2: '1' is"),
+        ("something", "[{}]", (), "entry 1: expected an object with 'id' and 'template'"),
+        ("mmaction2", "a.mp4 1\nb.mp4\n", (), r"x.txt:2: expected 'path label \.\.\.'"),
+        ("mmaction2", "a 1\n", ("--kind", "frames"), "x.txt:1: expected 'folder num_frames label"),
+        ("mmaction2", "\n", (), "nothing to convert in it"),
+        ("mmaction2", "a 1\n", ("--subset", "u"), "--subset has no effect with --from mmaction2"),
+        ("mmaction2", "a 1\n", ("--path", "u"), "--path u: has no {id}"),
+    ],
+)  # fmt: skip
+def test_wrong_annotations(run, origin, text, words, cause):
+    with pytest.raises(ToolError, match=cause):
+        run(origin, "x.txt", text, *words)

@@ -1,0 +1,1 @@
+from tests.engine.conftest import make_trainer  # noqa: F401

@@ -1,0 +1,1 @@
+from tests.loader.conftest import packed_folder  # noqa: F401
