@@ -3,71 +3,38 @@
 With `--runtimes`, a prediction by the network and by its exported programs instead.
 """
 
-import argparse
-import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from benchmarks.cpu_child import NETWORKS, RUNTIMES
-from benchmarks.measuring import ROOT, json_of_process, medians_in_turn
-from paddlevideo_fast.cli import count, timed_progress
+from benchmarks.cpu_child import EXPORT, NETWORKS, OPERATORS, RUNTIMES
+from benchmarks.measuring import ROOT, Positive, json_of_process, medians_in_turn
+from paddlevideo_fast.cli import timed_progress
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.machine import num_cores
 
 _CHILD = Path(__file__).with_name("cpu_child.py")
-OPERATORS = "operators"
+_MEASURED = (*NETWORKS, OPERATORS)
 
 
 class _Side(NamedTuple):
     """What is measured: the first word of `cpu_child.py`, interpreter, checkout, and further variables."""
 
     what: str
-    python: str
-    root: Path | None = None
+    python: str = sys.executable
+    root: Path | None = ROOT
     variables: Mapping[str, str] = {}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument(
-        "--torch",
-        metavar="PYTHON",
-        help="interpreter that has torch, torchvision, transformers and pytorchvideo (default: no PyTorch)",
-    )
-    parser.add_argument(
-        "--before", type=Path, metavar="FOLDER", help="checkout of an earlier revision (default: none)"
-    )
-    parser.add_argument(
-        "--networks",
-        nargs="+",
-        choices=(*NETWORKS, OPERATORS),
-        default=[*NETWORKS, OPERATORS],
-        help="what to measure (default: all)",
-    )
-    parser.add_argument(
-        "--threads", nargs="+", type=count(1), default=[1, 2], help="numbers of threads (default 1 2)"
-    )
-    parser.add_argument(
-        "--clips", type=count(1), default=1, help="clips of a step and a prediction (default 1)"
-    )
-    parser.add_argument("--times", type=count(1), default=1, help="steps to time in a process (default 1)")
-    parser.add_argument("--rounds", type=count(1), default=3, help="processes of each side (default 3)")
-    parser.add_argument(
-        "--runtimes",
-        action="store_true",
-        help="compare what runs an exported network, in place of steps and operators",
-    )
-
-
 def run(
-    networks: Sequence[str],
-    threads: Sequence[int],
-    clips: int = 1,
-    times: int = 1,
-    rounds: int = 3,
+    networks: Annotated[Sequence[str], _MEASURED] = _MEASURED,
+    threads: Sequence[Positive] = (1, 2),
+    clips: Positive = 1,
+    times: Positive = 1,
+    rounds: Positive = 3,
     torch: str | None = None,
     before: Path | None = None,
     runtimes: bool = False,
@@ -75,66 +42,46 @@ def run(
     """Measures each network in new processes, the sides in turn.
 
     Args:
-        networks: keys of `NETWORKS`, and "operators", which are measured on one thread.
-        threads: of the operators.
+        networks: what to measure; "operators" are measured on one thread. By default, all.
+        threads: numbers of threads.
         clips: of a step and of a prediction, of random numbers.
         times: steps to time in a process, after one for warm-up.
         rounds: processes of each side.
-        torch: interpreter with PyTorch's packages; None leaves PyTorch out.
+        torch: interpreter that has torch, torchvision, transformers and pytorchvideo; by default, no PyTorch.
         before: checkout of an earlier revision; it runs without what the toolkit sets for MKL and for memory.
-        runtimes: measure a prediction by each of `RUNTIMES` instead.
+        runtimes: measure a prediction by what runs an exported network, in place of steps and operators.
 
     Returns:
         "networks": {network: {threads: {side: {"step": [wall, CPU seconds], "predict": the same, "peak_mb":
         of a step}}}}, and "operators": {operator: {side: ms of CPU time}}; medians over the rounds. With
-        `runtimes` {network: {threads: {runtime: {"predict", "peak_mb"}, or {"error": why not}}}}.
+        `runtimes`, the sides are the runtimes, with {"predict", "peak_mb"}, or {"error": why not}.
 
     Raises:
         PaddleVideoFastError: a process failed, with what it wrote; or `before` is no checkout.
     """
-    progress = timed_progress()
-    if runtimes:
-        return _predictions([each for each in networks if each != OPERATORS], threads, clips, times, rounds)
-    sides = {"now": _Side("ours", sys.executable, ROOT)}
+    sides = {"now": _Side("ours")}
     if before is not None:
         off = {"PADDLEVIDEO_FAST_MKL": "off", "PADDLEVIDEO_FAST_MALLOC": "off"}
-        sides["before"] = _Side("ours", sys.executable, before.resolve(), off)
+        sides["before"] = _Side("ours", root=before.resolve(), variables=off)
     if torch is not None:
-        sides["torch"] = _Side("torch", torch)
-    found: dict[str, Any] = {"networks": {}, OPERATORS: {}}
-    for network in networks:
-        for number in [1] if network == OPERATORS else threads:
-            progress(f"{network}, {number} threads")
-            words = network, clips, times
-            values = medians_in_turn(
-                {name: partial(_child, side, words, number) for name, side in sides.items()}, rounds
-            )
-            if network == OPERATORS:
-                found[OPERATORS] = {
-                    name: {side: each[name] for side, each in values.items()} for name in values["now"]
-                }
-            else:
-                found["networks"].setdefault(network, {})[str(number)] = values
-    return found
-
-
-def _predictions(
-    networks: Sequence[str], threads: Sequence[int], clips: int, times: int, rounds: int
-) -> dict[str, Any]:
+        sides["torch"] = _Side("torch", torch, None)
+    if runtimes:
+        sides = {name: _Side(name) for name in RUNTIMES}
+        networks = [name for name in networks if name != OPERATORS]
+    progress = timed_progress()
     found: dict[str, Any] = {}
     for network in networks:
         with tempfile.TemporaryDirectory() as folder:
-            export = _Side("export", sys.executable, ROOT)
-            _child(export, (network, 1, 1, folder), os.cpu_count() or 1)
-            for number in threads:
-                calls = {
-                    runtime: partial(
-                        _child, export._replace(what=runtime), (network, clips, times, folder), number
-                    )
-                    for runtime in RUNTIMES
-                }
+            words = [network, clips, times, *[folder] * runtimes]
+            if runtimes:
+                _child(_Side(EXPORT), words, num_cores())
+            for number in [1] if network == OPERATORS else threads:
+                progress(f"{network}, {number} threads")
+                calls = {name: partial(_child, side, words, number) for name, side in sides.items()}
                 found.setdefault(network, {})[str(number)] = medians_in_turn(calls, rounds)
-    return found
+    by_side = found.pop(OPERATORS, {"1": {"now": {}}})["1"]
+    operators = {name: {side: by_side[side][name] for side in by_side} for name in by_side["now"]}
+    return {"networks": found, OPERATORS: operators}
 
 
 def _child(side: _Side, words: Sequence[Any], threads: int) -> dict[str, Any]:

@@ -16,11 +16,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 NUM_CLASSES = 400
+OPERATORS, EXPORT = "operators", "export"
 # The shape of a clip, and the config here.
 NETWORKS = {
     "tsm_r50_8f": ((8, 3, 224, 224), "tsm_k400_videos"),
@@ -41,20 +43,22 @@ RUNTIMES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def main() -> None:
     """Measures what the command line names, and prints it."""
-    side, network, clips, times = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    if len(sys.argv) > 5:
-        print(json.dumps(_of_runtime(side, network, clips, times, sys.argv[5])))
-        return
-    if network == "operators":
-        result: dict[str, Any] = (_ours_operators if side == "ours" else _torch_operators)(times)
+    side, network, clips, times, *folder = sys.argv[1:]
+    result: dict[str, Any] = {}
+    if network == OPERATORS:
+        result |= (_ours_operators if side == "ours" else _torch_operators)(int(times))
+    elif folder:
+        result = _of_runtime(side, network, int(clips), int(times), *folder)
     else:
-        step, predict = (_ours if side == "ours" else _torch)(network, clips)
-        result = {"step": _timed(step, times)}
-        result["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        result["predict"] = _timed(predict, times)
-    if side == "ours":
-        result["toolkit"] = sys.modules["paddlevideo_fast"].__file__
-    print(json.dumps(result))
+        step, predict = (_ours if side == "ours" else _torch)(network, int(clips))
+        result = {"step": _timed(step, int(times)), "peak_mb": _peak_mb()}
+        result["predict"] = _timed(predict, int(times))
+    toolkit = sys.modules.get("paddlevideo_fast")
+    print(json.dumps({**result, "toolkit": toolkit and toolkit.__file__}))
+
+
+def _peak_mb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def _timed(work: Callable[[], Any], times: int) -> list[float]:
@@ -69,20 +73,33 @@ def _timed(work: Callable[[], Any], times: int) -> list[float]:
     return [statistics.median(wall), statistics.median(cpu)]
 
 
-def _ours(network: str, clips: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def _start() -> Any:
+    """Paddle, prepared as a command of this revision does it."""
     from paddlevideo_fast.config.startup import prepare_process
 
-    prepare_process()  # before Paddle
+    prepare_process()
     import paddle
 
+    return paddle
+
+
+def _clips(network: str, number: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((number, *NETWORKS[network][0]), dtype="float32")
+
+
+def _config(network: str) -> Any:
     from paddlevideo_fast.config.load import load_config
+
+    return load_config(NETWORKS[network][1], ["MODEL.backbone.pretrained=null"])
+
+
+def _ours(network: str, clips: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    paddle = _start()
     from paddlevideo_fast.modeling import build_model
 
-    shape, config = NETWORKS[network]
-    model = build_model(load_config(config, ["MODEL.backbone.pretrained=null"])["MODEL"])
+    model = build_model(_config(network)["MODEL"])
     optimizer = paddle.optimizer.Momentum(1e-3, parameters=model.parameters())
-    inputs = paddle.to_tensor(np.random.default_rng(0).standard_normal((clips, *shape), dtype="float32"))
-    labels = paddle.zeros([clips], "int64")
+    inputs, labels = paddle.to_tensor(_clips(network, clips)), paddle.zeros([clips], "int64")
 
     def step() -> None:
         model.train()
@@ -99,59 +116,45 @@ def _ours(network: str, clips: int) -> tuple[Callable[[], Any], Callable[[], Any
 
 
 def _of_runtime(runtime: str, network: str, clips: int, times: int, folder: str) -> dict[str, Any]:
-    from paddlevideo_fast.config.startup import prepare_process
-
-    prepare_process()
-    import paddle
-
+    paddle = _start()
     from paddlevideo_fast.apps.export.export import ExportOptions, export_model
     from paddlevideo_fast.apps.predict.program import ProgramOptions, open_program
-    from paddlevideo_fast.config.load import load_config
     from paddlevideo_fast.errors import ProgramError
     from paddlevideo_fast.modeling import build_model, load_weights
 
-    shape, config = NETWORKS[network]
-    cfg, weights = load_config(config, ["MODEL.backbone.pretrained=null"]), f"{folder}/{network}.pdparams"
-    if runtime == "export":
+    cfg, weights = _config(network), f"{folder}/{network}.pdparams"
+    if runtime == EXPORT:
         paddle.seed(0)
         paddle.save(build_model(cfg["MODEL"]).state_dict(), weights)
         export_model(cfg, weights, folder, network, ExportOptions(onnx_opset=17))
         return {}
-    inputs = np.random.default_rng(0).standard_normal((clips, *shape), dtype="float32")
+    inputs = _clips(network, clips)
     ending, how = RUNTIMES[runtime]
-    if runtime == "network":
+    if ending:
+        options = ProgramOptions(cpu_threads=int(os.environ["OMP_NUM_THREADS"]), **how)
+        try:
+            program = open_program(f"{folder}/{network}{ending}", options=options)
+        except ProgramError as error:
+            return {"error": str(error).replace(f"{folder}/", "")}
+        predict: Callable[[], Any] = partial(program.run, inputs)
+    else:
         model = build_model(cfg["MODEL"])
         load_weights(model, weights)
         model.eval()
 
+        @paddle.no_grad()
         def predict() -> None:
-            with paddle.no_grad():
-                model(paddle.to_tensor(inputs)).numpy()
+            model(paddle.to_tensor(inputs)).numpy()
 
-    else:
-        threads = int(os.environ["OMP_NUM_THREADS"])
-        try:
-            program = open_program(
-                f"{folder}/{network}{ending}", options=ProgramOptions(cpu_threads=threads, **how)
-            )
-        except ProgramError as error:
-            return {"error": str(error).replace(f"{folder}/", "")}
-
-        def predict() -> None:
-            program.run(inputs)
-
-    result: dict[str, Any] = {"predict": _timed(predict, times)}
-    return {**result, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
+    return {"predict": _timed(predict, times), "peak_mb": _peak_mb()}
 
 
 def _torch(network: str, clips: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
     import torch
 
-    shape, _ = NETWORKS[network]
     model = _torch_network(network)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9)
-    inputs = torch.from_numpy(np.random.default_rng(0).standard_normal((clips, *shape), dtype="float32"))
-    labels = torch.zeros(clips, dtype=torch.int64)
+    inputs, labels = torch.from_numpy(_clips(network, clips)), torch.zeros(clips, dtype=torch.int64)
 
     def step() -> None:
         model.train()
@@ -173,85 +176,76 @@ def _torch_network(network: str) -> Any:
 
     if network == "tsm_r50_8f":
         return _torch_tsm()
-    if network in ("slowfast_r50_4x16", "x3d_s"):
+    if network == "slowfast_r50_4x16":
         from pytorchvideo.models.slowfast import create_slowfast
-        from pytorchvideo.models.x3d import create_x3d
 
-        if network == "x3d_s":
-            return create_x3d(
-                input_clip_length=13, input_crop_size=160, model_num_class=NUM_CLASSES, head_activation=None
-            )
         slowfast = create_slowfast(
             slowfast_channel_reduction_ratio=(8,), slowfast_conv_channel_fusion_ratio=2,
             slowfast_fusion_conv_kernel_size=(5, 1, 1), slowfast_fusion_conv_stride=(8, 1, 1),
             model_num_class=NUM_CLASSES, head_pool_kernel_sizes=((4, 7, 7), (32, 7, 7)),
         )  # fmt: skip
 
-        class Both(torch.nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.network = slowfast
+        def both(x: Any) -> Any:
+            slow = torch.linspace(0, x.shape[2] - 1, x.shape[2] // 8).long()
+            return slowfast([x[:, :, slow], x])
 
-            def forward(self, x: Any) -> Any:
-                slow = torch.linspace(0, x.shape[2] - 1, x.shape[2] // 8).long()
-                return self.network([x[:, :, slow], x])
+        return _torch_module(both, slowfast)
+    if network == "x3d_s":
+        from pytorchvideo.models.x3d import create_x3d
 
-        return Both()
+        sizes = {"input_clip_length": 13, "input_crop_size": 160, "model_num_class": NUM_CLASSES}
+        return create_x3d(**sizes, head_activation=None)
     if network == "videomae_vit_s":
         from transformers import VideoMAEConfig, VideoMAEForVideoClassification
 
-        config = VideoMAEConfig(
-            hidden_size=384, num_attention_heads=6, intermediate_size=1536, num_labels=NUM_CLASSES
-        )
-
-        class Logits(torch.nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.network = VideoMAEForVideoClassification(config)
-
-            def forward(self, x: Any) -> Any:
-                return self.network(x.transpose(1, 2)).logits
-
-        return Logits()
+        sizes = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
+        videomae = VideoMAEForVideoClassification(VideoMAEConfig(**sizes, num_labels=NUM_CLASSES))
+        return _torch_module(lambda x: videomae(x.transpose(1, 2)).logits, videomae)
     from torchvision.models import video
 
     make = video.swin3d_t if network == "video_swin_t" else video.mvit_v2_s
     return make(num_classes=NUM_CLASSES)
 
 
-def _torch_tsm() -> Any:
+def _torch_module(forward: Callable[[Any], Any], part: Any) -> Any:
+    """A module that computes `forward` by its part."""
+    import torch
+
+    class Module(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = part
+
+        def forward(self, x: Any) -> Any:
+            return forward(x)
+
+    return Module()
+
+
+def _torch_tsm(frames: int = 8) -> Any:
+    """Torchvision's ResNet-50 with a shift of two eighths of the channels in time, as in MIT's TSM."""
     import torch
     from torchvision.models import resnet50
 
-    class Shifted(torch.nn.Module):
-        """A convolution after a shift of two eighths of the channels in time, as in MIT's TSM."""
-
-        def __init__(self, convolution: Any, frames: int = 8) -> None:
-            super().__init__()
-            self.convolution, self.frames = convolution, frames
-
-        def forward(self, x: Any) -> Any:
-            clips = x.view(-1, self.frames, *x.shape[1:])
+    def shifted(convolution: Any) -> Any:
+        def forward(x: Any) -> Any:
+            clips = x.view(-1, frames, *x.shape[1:])
             fold = x.shape[1] // 8
             out = torch.zeros_like(clips)
             out[:, :-1, :fold] = clips[:, 1:, :fold]
             out[:, 1:, fold : 2 * fold] = clips[:, :-1, fold : 2 * fold]
             out[:, :, 2 * fold :] = clips[:, :, 2 * fold :]
-            return self.convolution(out.view_as(x))
+            return convolution(out.view_as(x))
 
-    class Tsm(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = resnet50(num_classes=NUM_CLASSES)
-            for stage in (self.network.layer1, self.network.layer2, self.network.layer3, self.network.layer4):
-                for block in stage:
-                    block.conv1 = Shifted(block.conv1)
+        return _torch_module(forward, convolution)
 
-        def forward(self, x: Any) -> Any:
-            frames = self.network(x.flatten(0, 1))
-            return frames.view(-1, x.shape[1], NUM_CLASSES).mean(1)
-
-    return Tsm()
+    network = resnet50(num_classes=NUM_CLASSES)
+    for stage in (network.layer1, network.layer2, network.layer3, network.layer4):
+        for block in stage:
+            block.conv1 = shifted(block.conv1)
+    return _torch_module(
+        lambda x: network(x.flatten(0, 1)).view(-1, x.shape[1], NUM_CLASSES).mean(1), network
+    )
 
 
 # --- operators: shapes as the networks have them
@@ -282,33 +276,33 @@ _SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 
 
 def _ours_operators(times: int) -> dict[str, float]:
-    from paddlevideo_fast.config.startup import prepare_process
-
-    prepare_process()
-    import paddle
-    from paddle import nn
-
+    paddle = _start()
     from paddlevideo_fast.modeling import layers
     from paddlevideo_fast.modeling.layers.attention import attend
     from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D
+
+    nn = paddle.nn
 
     def convolution(rank: int, *sizes: Any, groups: int) -> Any:
         kind = getattr(layers, f"Conv{rank}D", None) or getattr(nn, f"Conv{rank}D")
         return kind(*sizes, groups=groups, bias_attr=False)
 
+    def attention(x: Any) -> Any:
+        return attend(*[x.reshape([2, 1568, 6, 64]).transpose([0, 2, 1, 3])] * 3)
+
     makers = {
         "GELU": lambda channels: layers.gelu if hasattr(layers, "gelu") else nn.functional.gelu,
         "layer": getattr(layers, "LayerNorm", nn.LayerNorm),
-        "attention,": lambda channels: (
-            lambda x: attend(*[x.reshape([2, 1568, 6, 64]).transpose([0, 2, 1, 3])] * 3)
-        ),
+        "attention,": lambda channels: attention,
         "linear": lambda channels: getattr(layers, "Linear", nn.Linear)(channels, 1536),
         "batch": lambda channels: nn.Sequential(SubBatchNorm2D(channels), nn.ReLU()),
         "max": lambda channels: nn.MaxPool2D(3, 2, 1),
     }
-    return _operators(
-        times, makers, convolution, paddle.randn, lambda y, g: paddle.autograd.backward([y], [g])
-    )
+
+    def backward(output: Any, gradient: Any) -> None:
+        paddle.autograd.backward([output], [gradient])
+
+    return _operators(times, makers, convolution, paddle.randn, backward)
 
 
 def _torch_operators(times: int) -> dict[str, float]:
@@ -318,19 +312,18 @@ def _torch_operators(times: int) -> dict[str, float]:
     def convolution(rank: int, *sizes: Any, groups: int) -> Any:
         return (nn.Conv3d if rank == 3 else nn.Conv2d)(*sizes, groups=groups, bias=False)
 
+    def attention(x: Any) -> Any:
+        return nn.functional.scaled_dot_product_attention(*[x.view(2, 1568, 6, 64).transpose(1, 2)] * 3)
+
     makers = {
         "GELU": lambda channels: nn.functional.gelu,
         "layer": nn.LayerNorm,
-        "attention,": lambda channels: (
-            lambda x: nn.functional.scaled_dot_product_attention(
-                *[x.view(2, 1568, 6, 64).transpose(1, 2)] * 3
-            )
-        ),
+        "attention,": lambda channels: attention,
         "linear": lambda channels: nn.Linear(channels, 1536),
         "batch": lambda channels: nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU()),
         "max": lambda channels: nn.MaxPool2d(3, 2, 1),
     }
-    return _operators(times, makers, convolution, torch.randn, lambda y, g: y.backward(g))
+    return _operators(times, makers, convolution, torch.randn, torch.Tensor.backward)
 
 
 def _operators(times: int, makers: Any, convolution: Any, randn: Any, backward: Any) -> dict[str, float]:

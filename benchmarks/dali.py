@@ -1,20 +1,18 @@
 """Time of training clips: NVIDIA DALI on a CPU or a GPU against our own reader."""
 
-import argparse
 import statistics
 import tempfile
 import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import cv2
 import numpy as np
 
-from benchmarks.measuring import quartiles, time_in_turn, write_video
+from benchmarks.measuring import Natural, Positive, quartiles, time_in_turn, write_list, write_video
 from benchmarks.pipeline import RECIPES, Recipe
-from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.extensions.dali.graph import generation_of, import_dali
@@ -30,41 +28,26 @@ _ENCODERS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("clips", nargs="+", help="videos; encoded again where this DALI does not decode them")
-    parser.add_argument("--recipe", choices=RECIPES, action="append", help="measure only this recipe")
-    parser.add_argument("--batch-size", type=int, default=4, help="clips in a batch, all from one video")
-    parser.add_argument(
-        "--rounds",
-        type=count(1),
-        default=9,
-        help="epochs to measure on each side: of one batch, with --gpu of 16",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of frames and crops")
-    parser.add_argument("--gpu", type=count(0), help="decode on this GPU, against our reader on all cores")
-
-
 def run(
     clips: Sequence[str],
-    recipe: Sequence[str] | None,
-    batch_size: int,
-    rounds: int,
-    seed: int,
-    gpu: int | None = None,
+    recipe: Annotated[Sequence[str], RECIPES] = tuple(RECIPES),
+    batch_size: Positive = 4,
+    rounds: Positive = 9,
+    seed: Natural = 0,
+    gpu: Natural | None = None,
 ) -> dict[str, Any]:
     """Measures the CPU time of a clip with one decoding thread on each side; with `gpu`, its time.
 
     Args:
-        clips: video files.
-        recipe: names from `pipeline.RECIPES`; None: all.
-        batch_size: clips in a batch.
+        clips: videos; encoded again where this DALI does not decode them.
+        recipe: kinds of clips; by default, both.
+        batch_size: clips in a batch, all from one video.
         rounds: epochs to measure on each side: of one batch, on a GPU of 16.
         seed: of frames and crops; both sides draw the same ones.
-        gpu: number of the GPU on which DALI decodes; our reader then has all cores. None: the CPU.
+        gpu: number of the GPU on which DALI decodes, beside our reader on all cores; by default, the CPU.
 
     Returns:
-        "dali", its version; "gpu", its name; "rounds", "batch_size", "seed", "cores"; "rows": for each
+        "dali", its version; "gpu", its name; "cores"; "rows": for each
         recipe, video and side "codec", "ms" (the median), "spread" (its quartiles), "ratio", our time over
         this one, and "difference", the mean difference of the pixels from ours.
 
@@ -82,15 +65,14 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         for number, clip in enumerate(clips):
             file, codec = _decodable(clip, codecs, Path(folder) / f"{number}.mkv")
-            for name in recipe or RECIPES:
+            for name in recipe:
                 measured = _compare(RECIPES[name], file, batch_size, rounds, seed, gpu)
                 rows += [
                     {"recipe": name, "clip": Path(clip).name, "codec": codec, "side": side, **row}
                     for side, row in measured.items()
                 ]
-    settings = {"rounds": rounds, "batch_size": batch_size, "seed": seed, "cores": num_cores()}
     device = None if gpu is None else gpus[gpu].name
-    return {"dali": dali.__version__, "gpu": device, **settings, "rows": rows}
+    return {"dali": dali.__version__, "gpu": device, "cores": num_cores(), "rows": rows}
 
 
 def _decodable(clip: str, codecs: Any, path: Path) -> Any:
@@ -110,8 +92,16 @@ def _compare(
     num_clips = batch_size if gpu is None else batch_size * _BATCHES_ON_GPU
     clock = time.process_time if gpu is None else time.perf_counter
     dali = CPU if gpu is None else GPU
-    loaders = {
-        side: _loader(recipe, file, batch_size, num_clips, seed, options, 0 if gpu is None else num_cores())
+    with tempfile.TemporaryDirectory() as folder:
+        listed = write_list(Path(folder), [file] * num_clips)
+        dataset = VideoDataset(str(listed), pipeline=Pipeline(*recipe), seed=seed, training=True)
+    common: dict[str, Any] = {
+        "batch_size": batch_size,
+        "num_workers": 0 if gpu is None else num_cores(),
+        "seed": seed,
+    }
+    loaders: dict[str, Any] = {
+        side: build_loader(dataset, shuffle=False, drop_last=False, dali=options, **common)
         for side, options in ((OURS, None), (dali, DaliOptions(gpu)))
     }
     first = {side: np.asarray(next(iter(loader.epoch(0))).clips) for side, loader in loaders.items()}
@@ -132,27 +122,3 @@ def _compare(
 def _read_epoch(loader: Any, turn: int) -> None:
     for _ in loader.epoch(turn + 1):
         pass
-
-
-def _loader(
-    recipe: Recipe,
-    file: str,
-    batch_size: int,
-    num_clips: int,
-    seed: int,
-    dali: DaliOptions | None,
-    num_workers: int,
-) -> Any:
-    with tempfile.NamedTemporaryFile("w", suffix=".list") as listing:
-        listing.write(f"{Path(file).resolve()} 0\n" * num_clips)
-        listing.flush()
-        dataset = VideoDataset(listing.name, pipeline=Pipeline(*recipe), seed=seed, training=True)
-    return build_loader(
-        dataset,
-        batch_size=batch_size,
-        num_workers=num_workers,
-        shuffle=False,
-        drop_last=False,
-        seed=seed,
-        dali=dali,
-    )

@@ -8,7 +8,6 @@ Lists of more videos are simulated: the fingerprints of the real and generated o
 shots a video of ten seconds, a title card that each twentieth begins with, and copies of one in a hundred.
 """
 
-import argparse
 import contextlib
 import io
 import json
@@ -21,12 +20,11 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from benchmarks.measuring import memory_mib, write_video
+from benchmarks.measuring import Natural, Positive, memory_mib, write_video
 from paddlevideo_fast.apps.data.fingerprints import RATE, Fingerprint, Prints
 from paddlevideo_fast.apps.data.lists import check
 from paddlevideo_fast.apps.data.matching import matches
 from paddlevideo_fast.apps.data.motion import CLASSES, render_clip
-from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import open_video
 
 _CLIPS = ("ucf_example.avi", "mma_demo.mp4", "mma_test.avi", "pancake.mkv", "nasa.mp4", "av1.mkv")
@@ -75,21 +73,24 @@ COPIES: dict[str, tuple[Callable[[_Clip], _Clip], int]] = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("--clips", type=Path, required=True, help="folder of the real clips")
-    parser.add_argument("--videos", type=count(1), default=300, help="videos without copies (default 300)")
-    parser.add_argument("--seed", type=count(0), default=1, help="of parts and textures (default 1)")
-    parser.add_argument(
-        "--simulated", type=count(1), nargs="*", default=[1000, 10000, 100000], help="lengths of lists"
-    )
-
-
-def run(clips: Path, videos: int, seed: int, simulated: Sequence[int]) -> dict[str, Any]:
+def run(
+    *,
+    clips: Path,
+    videos: Positive = 300,
+    seed: Natural = 1,
+    simulated: Sequence[Positive] = (1000, 10000, 100000),
+) -> dict[str, Any]:
     """Measures both.
 
+    Args:
+        clips: folder of the real clips.
+        videos: without copies.
+        seed: of parts and textures.
+        simulated: lengths of lists.
+
     Returns:
-        "videos", how many of them are "real"; "kinds": for each kind of copy, how many there are and were
+        "real": how many videos are parts of real clips; "kinds": for each kind of copy, how many there
+        are and were
         "found" beside their original; "pairs": that were reported, and how many are "right"; "recall",
         without the mirrored ones, and "precision"; "read_ms": time to read a video, and "compare_sec": to
         compare all, of CPU time; "lists": for each simulated list its times, recall, wrong pairs and the most
@@ -100,7 +101,7 @@ def run(clips: Path, videos: int, seed: int, simulated: Sequence[int]) -> dict[s
         originals, copies = _write(folder, clips, videos, np.random.default_rng(seed))
         result, prints = _found(folder, copies)
     lists = [_simulated(prints, number) for number in simulated]
-    return {"videos": videos, "real": originals, **result, "lists": lists}
+    return {"real": originals, **result, "lists": lists}
 
 
 # --- videos

@@ -1,15 +1,15 @@
 """Counts the wrong frames of our reader, decord and OpenCV, on clips whose frames carry their numbers."""
 
-import argparse
 import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.isolated import Lost, map_isolated
+from benchmarks.measuring import Natural
 from benchmarks.reader_trials import READERS, Trial, reader_versions, silence
 from tests.support.exact_corpus import CORPUS, Clip, write_corpus_clip
 from tests.support.numbered_clips import read_number
@@ -35,28 +35,19 @@ class Tally(NamedTuple):
     failure: str | None = None
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument(
-        "--clip", action="append", choices=CORPUS, metavar="NAME", help="only this file; repeatable"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the order of the frames")
-
-
-def run(clip: Sequence[str] | None, seed: int) -> dict[str, Any]:
+def run(clip: Annotated[Sequence[str], CORPUS] = tuple(CORPUS), seed: Natural = 0) -> dict[str, Any]:
     """Asks every reader for every frame of every clip, one by one, in random order.
 
     Args:
-        clip: files of the corpus; None: all.
+        clip: names of files of the corpus.
         seed: of the order of the frames.
 
     Returns:
-        "versions", "seed", "num_clips", "num_frames", "sums" ("wrong" and "errors" of each reader over all
+        "versions", "num_clips", "num_frames", "sums" ("wrong" and "errors" of each reader over all
         clips), and "rows": one a clip, with "clip", "frames" and, by reader, "readers": a `Tally` as a dict.
     """
-    names = clip or CORPUS
     with tempfile.TemporaryDirectory() as folder:
-        clips = [write_corpus_clip(Path(folder), name) for name in names]
+        clips = [write_corpus_clip(Path(folder), name) for name in clip]
         tallies = {
             reader: [
                 Tally(None, 0, len(each.numbers), tally.cause) if isinstance(tally, Lost) else tally
@@ -68,7 +59,6 @@ def run(clip: Sequence[str] | None, seed: int) -> dict[str, Any]:
         }
     return {
         "versions": reader_versions(),
-        "seed": seed,
         "num_clips": len(clips),
         "num_frames": sum(len(each.numbers) for each in clips),
         "sums": {
@@ -81,7 +71,7 @@ def run(clip: Sequence[str] | None, seed: int) -> dict[str, Any]:
                 "frames": len(each.numbers),
                 "readers": {reader: tallies[reader][number]._asdict() for reader in _READERS},
             }
-            for number, (name, each) in enumerate(zip(names, clips))
+            for number, (name, each) in enumerate(zip(clip, clips))
         ],
     }
 

@@ -3,7 +3,6 @@
 The clips are of `paddlevideo-fast data motion`, where the place of the object in each frame is known.
 """
 
-import argparse
 import json
 import statistics
 import time
@@ -15,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 
+from benchmarks.measuring import Positive
 from paddlevideo_fast.apps.data.motion import draw_states
 from paddlevideo_fast.apps.predict.predictor import probabilities
 from paddlevideo_fast.apps.predict.recipe import Recipe, recipe_of
-from paddlevideo_fast.cli import count
 from paddlevideo_fast.cli.command import find_weights
 from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.errors import PaddleVideoFastError
@@ -39,29 +38,20 @@ class _Clip(NamedTuple):
     label: int
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument(
-        "--runs", type=Path, nargs="+", required=True, help="output folders of trainings on motion"
-    )
-    parser.add_argument("--clips", type=count(1), default=100, help="validation clips of each (default 100)")
-
-
-def run(runs: Sequence[Path], clips: int) -> dict[str, Any]:
+def run(*, runs: Sequence[Path], clips: Positive = 100) -> dict[str, Any]:
     """Explains the predicted class of the first validation clips by both methods.
 
+    Args:
+        runs: output folders of trainings on motion.
+        clips: of each.
+
     Returns:
-        "device", "paddle", "clips", and for each network its "top1" and, for each method, "hits": of how many
+        For each network its "top1" and, for each method, "hits": of how many
         clips the heat is denser in the box around the object than in the picture; "ratio": the median of the
         heat's share in the box over the box's share of the picture; "untrained_hits" and "untrained_ratio":
         the same of the network with random weights; "sec": the median time for a clip.
     """
-    return {
-        "device": paddle.get_device(),
-        "paddle": paddle.__version__,
-        "clips": clips,
-        "networks": {str(folder.name): _network(folder, clips) for folder in runs},
-    }
+    return {"networks": {folder.name: _network(folder, clips) for folder in runs}}
 
 
 def _network(folder: Path, num_clips: int) -> dict[str, Any]:

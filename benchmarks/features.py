@@ -1,25 +1,27 @@
 """An epoch of a head on stored features, and through the network whose backbone is frozen."""
 
-import argparse
-import io
-import logging
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import paddle
-
-from benchmarks.measuring import ratios, time_in_turn, write_clips
+from benchmarks.measuring import (
+    Positive,
+    compared,
+    log_to_memory,
+    ratios,
+    time_in_turn,
+    write_clips,
+    write_list,
+)
+from benchmarks.networks import write_random_weights
 from paddlevideo_fast.assembly.build import TrainingSetup, training_setup
 from paddlevideo_fast.assembly.plan import plan_run
-from paddlevideo_fast.cli import count
+from paddlevideo_fast.command_line import count
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine.callbacks import LearningRate
 from paddlevideo_fast.extensions.features.compute import compute_features
-from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.schedule.phases import plain_phases
 
 NETWORKS = {
@@ -38,17 +40,13 @@ MODEL:
 FINETUNE: {{freeze: [backbone]}}
 DATASET:
   batch_size: 8
-  train: {{format: VideoDataset, file_path: {folder}/train.list}}
+  train: {{format: VideoDataset, file_path: {folder}/clips.list}}
 PIPELINE:
   train:
     decode: {{name: VideoDecoder}}
     sample: {{name: Sampler, num_seg: 8, seg_len: 1, select_left: true}}
-    transform:
-      - Scale: {{short_size: 256}}
-      - MultiScaleCrop: {{target_size: {size}}}
-      - RandomFlip:
-      - Image2Array:
-      - Normalization: {{mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}
+    transform: [Scale: {{short_size: 256}}, MultiScaleCrop: {{target_size: {size}}}, RandomFlip: ,
+      Image2Array: , Normalization: {{mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}]
 OPTIMIZER: {{name: Momentum, momentum: 0.9, learning_rate: 0.01}}
 model_name: features
 output_dir: {folder}/output
@@ -56,47 +54,33 @@ epochs: 1
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("--clips", type=count(8), default=16, help="clips of an epoch (default 16)")
-    parser.add_argument("--rounds", type=count(1), default=5, help="epochs of each side (default 5)")
-
-
-def run(clips: int, rounds: int) -> dict[str, Any]:
+def run(clips: Annotated[int, count(8)] = 16, rounds: Positive = 5) -> dict[str, Any]:
     """Times epochs of both sides in turn, for each network.
 
     The same trainer trains the same head with the same batches. Through the network, an epoch reads the
     videos and runs the frozen backbone; on features it reads their rows.
 
+    Args:
+        clips: of an epoch.
+        rounds: epochs of each side.
+
     Returns:
-        "device", "paddle", "clips", "rounds", and for each network the median seconds of an epoch of both
-        sides, of the computation of the features, and "ratio": the median over neighbouring pairs.
+        For each network the median seconds of an epoch of both sides, of the computation of the features,
+        and "ratio": the median over neighbouring pairs.
     """
-    logger = logging.getLogger("paddlevideo_fast")
-    logger.handlers, logger.propagate = [logging.StreamHandler(io.StringIO())], False
-    result: dict[str, Any] = {
-        "device": paddle.get_device(),
-        "paddle": paddle.__version__,
-        "clips": clips,
-        "rounds": rounds,
-    }
+    log_to_memory()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         files = write_clips(folder, num_clips=4, num_frames=60)
-        lines = [f"{files[number % len(files)]} {number % 8}\n" for number in range(clips)]
-        (folder / "train.list").write_text("".join(lines))
-        result["networks"] = {title: _network(folder, title, rounds) for title in NETWORKS}
-    return result
+        write_list(folder, [files[number % len(files)] for number in range(clips)], 8)
+        return {"networks": {title: _network(folder, title, rounds) for title in NETWORKS}}
 
 
 def _network(folder: Path, title: str, rounds: int) -> dict[str, float]:
     backbone, channels, size = NETWORKS[title]
     config, features = folder / f"{size}.yaml", folder / f"features_{size}"
     config.write_text(CONFIG.format(backbone=backbone, channels=channels, size=size, folder=folder))
-    weights = folder / f"{size}.pdparams"
-    paddle.seed(1)
-    model = build_model(RunSpec.of(load_config(str(config))).model)
-    paddle.save(model.state_dict(), str(weights))
+    weights = write_random_weights(load_config(str(config))["MODEL"], folder / f"{size}.pdparams")
     began = time.perf_counter()
     compute_features(load_config(str(config), [f"weights={weights}"]), features)
     computed_sec = time.perf_counter() - began
@@ -105,13 +89,12 @@ def _network(folder: Path, title: str, rounds: int) -> dict[str, float]:
         "features": _epoch(load_config(str(config), [f"features={features}", "FINETUNE="])),
     }
     seconds = time_in_turn(sides, rounds, warmup=1)
-    gains = ratios(seconds["network"], seconds["features"])
+    rows = compared(seconds, "network")
     return {
-        "network_sec": statistics.median(seconds["network"]),
-        "features_sec": statistics.median(seconds["features"]),
+        **{f"{side}_sec": row["ms"] / 1e3 for side, row in rows.items()},
         "computed_sec": computed_sec,
-        "ratio": statistics.median(gains),
-        "least_ratio": min(gains),
+        "ratio": rows["features"]["ratio"],
+        "least_ratio": min(ratios(seconds["network"], seconds["features"])),
     }
 
 

@@ -4,7 +4,6 @@ Several trainings with other seeds run at once, each with one worker, on the sam
 equal, bit for bit, with the cache and without it.
 """
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -20,8 +19,8 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from benchmarks.measuring import ROOT, write_clips, write_video
-from paddlevideo_fast.cli import count, timed_progress
+from benchmarks.measuring import ROOT, Positive, write_clips, write_video
+from paddlevideo_fast.cli import timed_progress
 from paddlevideo_fast.cli.commands import COMMANDS
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
@@ -58,13 +57,13 @@ class Case(NamedTuple):
     Attributes:
         sampling: frames of a clip.
         key_distance: frames from one keyframe to the next.
-        num_runs: at once.
+        runs: at once.
         share: of the frames of all videos that fits into the cache.
     """
 
     sampling: str
     key_distance: int
-    num_runs: int
+    runs: int
     share: float = 1.0
 
 
@@ -79,23 +78,17 @@ CASES = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("--clips", type=Path, help="folder of videos to encode anew (default: made ones)")
-    parser.add_argument("--copies", type=count(1), default=8, help="of each video (default 8)")
-    parser.add_argument("--epochs", type=count(1), default=3, help="of each run (default 3)")
-
-
-def run(clips: Path | None = None, copies: int = 8, epochs: int = 3) -> dict[str, Any]:
+def run(clips: Path | None = None, copies: Positive = 8, epochs: Positive = 3) -> dict[str, Any]:
     """Trains all cases.
 
     Args:
-        clips: folder of videos, whose first frames are encoded with two distances of keyframes.
+        clips: folder of videos, whose first frames are encoded with two distances of keyframes; made ones by
+            default.
         copies: of each video; each copy counts as a video of its own.
         epochs: of each run.
 
     Returns:
-        "videos", "frames", "epochs" and "rows": "sampling", "key_distance", "runs", "share" and "clips" that
+        "videos", "frames" and "rows": "sampling", "key_distance", "runs", "share" and "clips" that
         were read; "without_ms" and "with_ms", CPU time of the workers for a clip; "ratio" of the two;
         "later_ms" and "later_ratio" of runs that find all frames; "kept_mb"; how many "losses" were equal.
 
@@ -111,10 +104,10 @@ def run(clips: Path | None = None, copies: int = 8, epochs: int = 3) -> dict[str
         lists = {distance: _encode(clips, distance, copies, folder) for distance in _KEY_DISTANCES}
         rows = []
         for number, case in enumerate(CASES):
-            progress(f"{case.num_runs} runs, {case.sampling}, a keyframe in {case.key_distance}")
+            progress(f"{case.runs} runs, {case.sampling}, a keyframe in {case.key_distance}")
             rows.append(_row(case, lists[case.key_distance], epochs, folder / str(number)))
         num_videos = len(lists[_KEY_DISTANCES[0]].read_text().splitlines())
-    return {"videos": num_videos, "frames": _NUM_FRAMES, "epochs": epochs, "rows": rows}
+    return {"videos": num_videos, "frames": _NUM_FRAMES, "rows": rows}
 
 
 def _row(case: Case, listed: Path, epochs: int, folder: Path) -> dict[str, Any]:
@@ -123,18 +116,13 @@ def _row(case: Case, listed: Path, epochs: int, folder: Path) -> dict[str, Any]:
     cache = {"STORAGE.frames_cache": folder / "frames", "STORAGE.frames_cache_gb": max_gb}
     alone = _trainings(case, listed, epochs, folder / "alone", {})
     shared = _trainings(case, listed, epochs, folder / "shared", cache)
-    is_last = case.num_runs == 4
-    again = _trainings(case, listed, epochs, folder / "again", cache) if is_last else None
+    again = _trainings(case, listed, epochs, folder / "again", cache) if case.runs == 4 else None
     for one in (shared, again):
         if one and one["losses"] != alone["losses"]:
             raise PaddleVideoFastError(f"{case}: the losses differ with the cache")
-    num_losses = sum(map(len, alone["losses"]))
     kept = sum(path.stat().st_size for path in (folder / "frames").glob("*/*"))
     return {
-        "sampling": case.sampling,
-        "key_distance": case.key_distance,
-        "runs": case.num_runs,
-        "share": case.share,
+        **case._asdict(),
         "clips": alone["clips"],
         "without_ms": alone["ms"],
         "with_ms": shared["ms"],
@@ -142,7 +130,7 @@ def _row(case: Case, listed: Path, epochs: int, folder: Path) -> dict[str, Any]:
         "later_ms": again and again["ms"],
         "later_ratio": again and again["ms"] / alone["ms"],
         "kept_mb": kept / 1e6,
-        "losses": num_losses,
+        "losses": sum(map(len, alone["losses"])),
     }
 
 
@@ -153,7 +141,7 @@ def _trainings(
     files = {"DATASET.train.file_path": listed, "DATASET.train.data_prefix": listed.parent}
     context = multiprocessing.get_context("fork")  # Paddle need not be imported again
     runs = []
-    for seed in range(case.num_runs):
+    for seed in range(case.runs):
         own = {"seed": seed, "epochs": epochs, "output_dir": folder / str(seed)}
         settings = {**_SETTINGS, **_SAMPLE[case.sampling], **files, **storage, **own}
         words = ["-c", str(ROOT / _CONFIG)]

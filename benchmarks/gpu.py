@@ -4,17 +4,15 @@ Each measurement is a process of its own, as Paddle reads flags at its import. A
 made-up batches, but for the rows that say otherwise.
 """
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from benchmarks.measuring import ROOT, json_of_process, write_clips
+from benchmarks.measuring import ROOT, Positive, json_of_process, write_clips
 from benchmarks.train import MEASURED
 from paddlevideo_fast.apps.doctor.device_check import environment, no_gpu
-from paddlevideo_fast.cli import count
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger
 
@@ -67,25 +65,23 @@ SETTINGS = {
 _REHEARSAL = ("crop_size=32", "DATASET.batch_size=2", "DATASET.num_workers=0")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=[*NETWORKS], help="default: all")
-    parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=[*SETTINGS], help="default: all")
-    parser.add_argument("--batch-size", type=count(1), help="clips of a step (default: of the config)")
-    parser.add_argument("--steps", type=count(1), default=30, help="optimizer steps to time (default 30)")
-    parser.add_argument("--warmup", type=count(1), default=10, help="steps before them (default 10)")
-    parser.add_argument("--rehearse", action="store_true", help="tiny clips on the CPU: tries the benchmark")
-
-
 def run(
-    networks: Sequence[str],
-    settings: Sequence[str],
-    batch_size: int | None,
-    steps: int,
-    warmup: int,
-    rehearse: bool,
+    networks: Annotated[Sequence[str], NETWORKS] = tuple(NETWORKS),
+    settings: Annotated[Sequence[str], SETTINGS] = tuple(SETTINGS),
+    batch_size: Positive | None = None,
+    steps: Positive = 30,
+    warmup: Positive = 10,
+    rehearse: bool = False,
 ) -> dict[str, Any]:
     """Measures each network with each setting that concerns it; one that fails is a row with its error.
+
+    Args:
+        networks: by default, all.
+        settings: by default, all.
+        batch_size: clips of a step; by default, of the config.
+        steps: optimizer steps to time.
+        warmup: steps before them.
+        rehearse: tiny clips on the CPU: tries the benchmark.
 
     Returns:
         What `device_check.environment` returns, and "rows": "network", "setting", what `train` measures, and

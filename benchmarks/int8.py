@@ -1,27 +1,24 @@
 """Exported networks in float32 and in int8: time of a clip, size, and top-1 of trained ones."""
 
-import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-import paddle
 
-from benchmarks.measuring import write_clips
+from benchmarks.measuring import Positive, write_clips, write_list
+from benchmarks.networks import write_random_weights
 from paddlevideo_fast.apps.export.export import Calibration, ExportedFiles, ExportOptions, export_model
 from paddlevideo_fast.apps.predict.predictor import Prediction, Predictor
-from paddlevideo_fast.apps.predict.program import Program, ProgramOptions, median_times, open_program
+from paddlevideo_fast.apps.predict.program import ProgramOptions, median_times, open_program
 from paddlevideo_fast.apps.predict.recipe import read_recipe
-from paddlevideo_fast.cli import count
 from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.engine.output import weights_of_run
 from paddlevideo_fast.errors import ProgramError
 from paddlevideo_fast.loader import build_dataset
 from paddlevideo_fast.machine import num_cores
-from paddlevideo_fast.modeling import build_model
 
 # A built-in config, and what must change to read videos.
 NETWORKS: Mapping[str, Sequence[str]] = {
@@ -39,28 +36,20 @@ _NUM_CLIPS = 4  # that calibrate a network with random weights
 OPSET = 13
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument(
-        "--networks", nargs="*", choices=NETWORKS, default=[*NETWORKS], help="to time (default: all)"
-    )
-    parser.add_argument(
-        "--trained",
-        nargs="*",
-        default=[],
-        metavar="RUN",
-        help="output folders of runs whose top-1 is compared (default: none)",
-    )
-    parser.add_argument(
-        "--calibration_clips", type=count(1), default=128, help="of a trained network (default 128)"
-    )
-
-
-def run(networks: Sequence[str], trained: Sequence[str], calibration_clips: int = 128) -> dict[str, Any]:
+def run(
+    networks: Annotated[Sequence[str], NETWORKS] = tuple(NETWORKS),
+    trained: Sequence[Path] = (),
+    calibration_clips: Positive = 128,
+) -> dict[str, Any]:
     """Exports each network twice, in float32 and in int8, and runs the programs in turn.
 
     Networks of NETWORKS have random weights and noise as videos, which changes no time. Those that are
     trained are exported as users do it, and predict their whole validation list.
+
+    Args:
+        networks: to time; by default, all.
+        trained: output folders of runs whose top-1 is compared.
+        calibration_clips: of a trained network.
 
     Returns:
         "cores", and "networks" and "trained": for each the median "ms" of a clip and the "mb" of the files,
@@ -70,7 +59,7 @@ def run(networks: Sequence[str], trained: Sequence[str], calibration_clips: int 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         timed = {title: _timed(folder, title) for title in networks}
-        runs = {Path(given).name: _trained(folder, Path(given), calibration_clips) for given in trained}
+        runs = {given.name: _trained(folder, given, calibration_clips) for given in trained}
     return {"cores": num_cores(), "networks": timed, "trained": runs}
 
 
@@ -81,33 +70,20 @@ def _timed(folder: Path, title: str) -> dict[str, Any]:
 
 def random_network(folder: Path, title: str) -> tuple[Config, Path]:
     """The config of one of NETWORKS with made-up videos, and random weights in a folder of their own."""
-    listed = folder / "clips.list"
-    if not listed.exists():
-        listed.write_text("".join(f"{path} 0\n" for path in write_clips(folder, 2 * _NUM_CLIPS)))
+    listed = write_list(folder, list(folder.glob("*.mp4")) or write_clips(folder, 2 * _NUM_CLIPS))
     config, *overrides = NETWORKS[title]
-    cfg = load_config(
-        f"configs/recognition/{config}",
-        [
-            f"DATASET.valid={{format: VideoDataset, file_path: {listed}}}",
-            *overrides,
-        ],
-    )
-    weights = folder / Path(config).stem / "random.pdparams"
-    paddle.seed(1)
-    paddle.save(build_model(cfg["MODEL"], load_pretrained=False).state_dict(), str(weights))
-    return cfg, weights
+    data = f"DATASET.valid={{format: VideoDataset, file_path: {listed}}}"
+    cfg = load_config(f"configs/recognition/{config}", [data, *overrides])
+    return cfg, write_random_weights(cfg["MODEL"], folder / Path(config).stem / "random.pdparams")
 
 
 def _trained(folder: Path, given: Path, num_clips: int) -> dict[str, Any]:
     cfg = load_config(given / CONFIG_FILE)
     exports = _exports(cfg, weights_of_run(str(given)), folder / given.name, num_clips)
     dataset = build_dataset(cfg["DATASET"]["valid"], cfg["PIPELINE"]["valid"], training=False, seed=0)
-    files = {"Paddle": exports[0].program, "float ONNX": exports[0].onnx, "int8 ONNX": exports[1].onnx}
     top1 = {}
-    for name, file in files.items():
-        assert file is not None
-        predictor = Predictor(file)
-        found = predictor.predict([record.path for record in dataset.records], 8, num_cores())
+    for name, file in _files(exports).items():
+        found = Predictor(file).predict([record.path for record in dataset.records], 8, num_cores())
         right = [
             isinstance(one, Prediction) and one.top(1)[0].class_id in record.labels
             for one, record in zip(found, dataset.records)
@@ -117,40 +93,37 @@ def _trained(folder: Path, given: Path, num_clips: int) -> dict[str, Any]:
 
 
 def _exports(cfg: Config, weights: Any, folder: Path, num_clips: int) -> tuple[ExportedFiles, ExportedFiles]:
-    options = (
-        ExportOptions(onnx_opset=OPSET),
-        ExportOptions(onnx_opset=OPSET, int8=Calibration(None, num_clips)),
+    one, other = (
+        export_model(cfg, weights, folder / name, name, ExportOptions(onnx_opset=OPSET, int8=int8))
+        for name, int8 in (("float", None), ("int8", Calibration(None, num_clips)))
     )
-    names = ("float", "int8")
-    one, other = (export_model(cfg, weights, folder / name, name, each) for name, each in zip(names, options))
     return one, other
 
 
-def _compared(exports: tuple[ExportedFiles, ExportedFiles]) -> dict[str, Any]:
+def _files(exports: tuple[ExportedFiles, ExportedFiles]) -> dict[str, Path]:
     in_float, in_int8 = exports
     assert in_float.onnx is not None
     assert in_int8.onnx is not None
-    programs: dict[str, Program] = {
-        "Paddle": open_program(in_float.program),
-        "float ONNX": open_program(in_float.onnx),
-        "int8 ONNX": open_program(in_int8.onnx),
-    }
-    clip = Predictor(in_float.program).any_clip()
+    return {"Paddle": in_float.program, "float ONNX": in_float.onnx, "int8 ONNX": in_int8.onnx}
+
+
+def _compared(exports: tuple[ExportedFiles, ExportedFiles]) -> dict[str, Any]:
+    files = _files(exports)
+    programs = {name: open_program(file) for name, file in files.items()}
+    clip = Predictor(files["Paddle"]).any_clip()
     try:
-        programs["Paddle, oneDNN"] = open_program(in_float.program, options=ProgramOptions(use_mkldnn=True))
-        programs["Paddle, oneDNN"].run(clip)
+        onednn = open_program(files["Paddle"], options=ProgramOptions(use_mkldnn=True))
+        onednn.run(clip)
+        programs["Paddle, oneDNN"] = onednn
     except ProgramError:
-        programs.pop("Paddle, oneDNN", None)
+        pass
     sec = median_times(programs, clip)
-    sizes = {
-        "Paddle": in_float.program.stat().st_size + in_float.params.stat().st_size,
-        "float ONNX": in_float.onnx.stat().st_size,
-        "int8 ONNX": in_int8.onnx.stat().st_size,
-    }
-    measured = read_recipe(in_int8.settings).settings.int8 or {}
+    mb = {name: file.stat().st_size / 1e6 for name, file in files.items()}
+    mb["Paddle"] += exports[0].params.stat().st_size / 1e6
+    measured = read_recipe(exports[1].settings).settings.int8 or {}
     return {
         "ms": {name: 1e3 * each for name, each in sec.items()},
-        "mb": {name: size / 1e6 for name, size in sizes.items()},
+        "mb": mb,
         "ratio": sec["float ONNX"] / sec["int8 ONNX"],
         "float_layers": len(measured["float_layers"]),
     }

@@ -1,6 +1,5 @@
 """A simulated camera: delay of the predictions, memory, and frames that no window had."""
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -10,12 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import memory_mib
+from benchmarks.measuring import Positive, memory_mib
 from paddlevideo_fast.apps.predict.live import LiveSource, predict_live
 from paddlevideo_fast.apps.predict.predictor import Windowing
-from paddlevideo_fast.cli import count
 
-FPS = 25
 _CAMERA = """
 import sys, time
 import av
@@ -53,12 +50,7 @@ class SlowPredictor:
         return mean
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("--minutes", type=count(1), default=10, help="of the stream (default 10)")
-
-
-def run(minutes: float, width: int = 320, height: int = 240) -> dict[str, Any]:
+def run(minutes: Positive = 10, width: Positive = 320, height: Positive = 240) -> dict[str, Any]:
     """Predicts two streams at their own pace: by a fast network, and by one slower than the strides.
 
     Args:
@@ -74,8 +66,6 @@ def run(minutes: float, width: int = 320, height: int = 240) -> dict[str, Any]:
     """
     seconds = round(60 * minutes)
     return {
-        "fps": FPS,
-        "frame": [width, height],
         "fast": _trial(seconds, 0.05, width, height),
         "slow": _trial(max(seconds // 10, 6), 2.5, width, height),
     }

@@ -1,21 +1,19 @@
 """Batches a second of our loader with uint8 against Paddle's loader with float32."""
 
-import argparse
 import functools
-import itertools
 import resource
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import paddle
 
-from benchmarks.measuring import in_turn, medians, ratios, write_clips
-from paddlevideo_fast.cli import count
+from benchmarks.measuring import Natural, Positive, in_turn, medians, ratios, write_clips, write_list
+from paddlevideo_fast.command_line import count
 from paddlevideo_fast.errors import BadSampleShareError
 from paddlevideo_fast.loader import (
     ClipBatchSampler,
@@ -42,19 +40,12 @@ STD = np.array([0.229, 0.224, 0.225], np.float32).reshape(1, 3, 1, 1)
 WORKERS = (0, 1, 2, 4)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument(
-        "--clips", type=Path, nargs="+", metavar="FILE", help="videos to read (default: generated ones)"
-    )
-    parser.add_argument("--workers", type=count(0), nargs="+", default=WORKERS, help="worker counts to try")
-    parser.add_argument("--batch-size", type=count(1), default=8, help="clips of 8 x 224 x 224 (default 8)")
-    parser.add_argument("--batches", type=count(2), default=12, help="batches in a round (default 12)")
-    parser.add_argument("--rounds", type=count(1), default=5, help="rounds of each side (default 5)")
-
-
 def run(
-    clips: Sequence[Path] | None, workers: Sequence[int], batch_size: int, batches: int, rounds: int
+    clips: Sequence[Path] = (),
+    workers: Sequence[Natural] = WORKERS,
+    batch_size: Positive = 8,
+    batches: Annotated[int, count(2)] = 12,
+    rounds: Positive = 5,
 ) -> dict[str, Any]:
     """Reads epochs of the same clips with the same transforms on all sides in turn.
 
@@ -63,8 +54,15 @@ def run(
     normalisation that a run on a CPU does in the training process. On "made" batches the workers have the
     clip already: what is left is stacking, transport and, for float32, normalisation.
 
+    Args:
+        clips: videos to read; by default, generated ones.
+        workers: numbers of workers.
+        batch_size: clips of 8 x 224 x 224.
+        batches: in a round.
+        rounds: of each side.
+
     Returns:
-        "paddle", "clips", "batch_size", "num_batches", "rounds" and "rows": one a source ("read" or "made"),
+        "clips" and "rows": one a source ("read" or "made"),
         number of workers and side. A row has medians: "batches_per_sec" once all workers are at work, with
         "spread", its lowest and highest; "cpu_ms" a batch, of all processes; "ratio" and "cpu_ratio", how
         many times more batches than float32 in the same time and in the same CPU time, of neighbouring
@@ -85,20 +83,12 @@ def run(
             for num_workers in workers
             for row in _compare(data, batch_size, num_workers, rounds)
         ]
-    return {
-        "paddle": paddle.__version__,
-        "clips": [clip.name for clip in clips],
-        "batch_size": batch_size,
-        "num_batches": batches,
-        "rounds": rounds,
-        "rows": rows,
-    }
+    return {"clips": [clip.name for clip in clips], "rows": rows}
 
 
 def _dataset(clips: Sequence[Path], size: int, folder: Path) -> ClipDataset:
-    lines = [f"{clip.resolve()} 0\n" for _, clip in zip(range(size), itertools.cycle(clips))]
-    (folder / "clips.list").write_text("".join(lines), encoding="utf-8")
-    section = {"format": "VideoDataset", "file_path": str(folder / "clips.list")}
+    listed = write_list(folder, [clips[at % len(clips)] for at in range(size)])
+    section = {"format": "VideoDataset", "file_path": str(listed)}
     return build_dataset(section, PIPELINE, training=True, seed=0)
 
 
@@ -106,20 +96,16 @@ def _compare(dataset: Any, batch_size: int, num_workers: int, rounds: int) -> li
     found: dict[str, list[dict[str, float]]] = {name: [] for name in SIDES}
     for _, name in in_turn(SIDES, rounds):
         found[name].append(_time_epoch(SIDES[name](dataset, batch_size, num_workers), num_workers))
-    rates, costs = (
-        {name: [each[key] for each in rounds_of] for name, rounds_of in found.items()}
-        for key in ("batches_per_sec", "cpu_ms")
-    )
-    return [
-        {
-            "side": name,
-            **medians(mine),
-            "spread": [min(rates[name]), max(rates[name])],
-            "ratio": statistics.median(ratios(rates[name], rates["float32"])),
-            "cpu_ratio": statistics.median(ratios(costs["float32"], costs[name])),
-        }
-        for name, mine in found.items()
-    ]
+    rows = []
+    for name, mine in found.items():
+        (rates, costs), (rates_before, costs_before) = (
+            [[each[key] for each in side] for key in ("batches_per_sec", "cpu_ms")]
+            for side in (mine, found["float32"])
+        )
+        row = {"side": name, **medians(mine), "spread": [min(rates), max(rates)]}
+        row["ratio"] = statistics.median(ratios(rates, rates_before))
+        rows.append({**row, "cpu_ratio": statistics.median(ratios(costs_before, costs))})
+    return rows
 
 
 def _time_epoch(side: Any, num_workers: int) -> dict[str, float]:

@@ -2,9 +2,13 @@
 
 import argparse
 import datetime
+import inspect
+import io
 import json
+import logging
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -13,11 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias, get_args, get_origin
 
 import av
 import numpy as np
 
+from paddlevideo_fast.cli import add_config_arguments
+from paddlevideo_fast.command_line import count
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.extensions.report import save_json
 from paddlevideo_fast.machine import num_cores
@@ -67,6 +73,24 @@ def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
 def quartiles(values: Sequence[float]) -> list[float]:
     """The first and the third quartile."""
     return [float(value) for value in np.quantile(values, (0.25, 0.75))]
+
+
+def compared(seconds: Mapping[str, Sequence[float]], baseline: str) -> dict[str, dict[str, Any]]:
+    """What `time_in_turn` returned, by side.
+
+    Returns:
+        "ms", the median; "ratio", the baseline's time over this one's, and "spread": the median and the
+        quartiles over the rounds.
+    """
+    rows = {}
+    for side, own in seconds.items():
+        gains = ratios(seconds[baseline], own)
+        rows[side] = {
+            "ms": 1e3 * statistics.median(own),
+            "ratio": statistics.median(gains),
+            "spread": quartiles(gains),
+        }
+    return rows
 
 
 def medians(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -119,25 +143,93 @@ def memory_mib(field: str) -> float:
     return int(line.split()[1]) / 1024
 
 
-def add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `show`."""
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+# What an option of a benchmark takes; see `add_options`.
+Natural: TypeAlias = Annotated[int, count(0)]
+Positive: TypeAlias = Annotated[int, count(1)]
+
+
+def add_options(parser: argparse.ArgumentParser, run: Callable[..., Any]) -> None:
+    """Adds an option for each argument of a benchmark's `run`, and those of `show_run`.
+
+    The docstring of `run` has their help. An argument without a default is a word, or an option that must be
+    given where it is keyword-only. `Annotated[…, function]` reads the text of a value with the function,
+    `Annotated[…, collection]` has the choices. A sequence takes several values, in one option or in several;
+    a sequence of sequences takes one sequence with each option.
+
+    Args:
+        parser: of the benchmark. What is not given is absent from what it returns.
+        run: the benchmark. Its arguments `config`, `override` and `imports` are those of all commands.
+    """
+    texts = _argument_texts(run)
+    parameters = dict(inspect.signature(run).parameters)
+    if "config" in parameters:
+        add_config_arguments(parser)
+        for name in ("config", "override", "imports"):
+            del parameters[name]
+    for name, parameter in parameters.items():
+        is_required = parameter.default is parameter.empty
+        keywords = {"help": texts.get(name, "").replace("%", "%%"), **_taken(parameter.annotation)}
+        if "nargs" in keywords and is_required:
+            keywords["nargs"] = "+"
+        if parameter.default and isinstance(parameter.default, int | str):
+            keywords["help"] += f" (default {parameter.default})"
+        if is_required and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            parser.add_argument(name, **keywords)
+        else:
+            flag = f"--{name.replace('_', '-')}"
+            parser.add_argument(flag, required=is_required, default=argparse.SUPPRESS, **keywords)
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON instead of text")
     parser.add_argument(
         "--save", type=Path, metavar="FILE", help="also write the result, as benchmarks/results has it"
     )
 
 
-def show(result: Mapping[str, Any], as_json: bool, save: Path | None) -> None:
-    """Prints a result as text or JSON, and saves it with its command and environment.
+def _argument_texts(run: Callable[..., Any]) -> dict[str, str]:
+    """Argument → what the docstring says of it."""
+    section = (inspect.getdoc(run) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
+    found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", section, re.M)
+    return {name: " ".join(text.split()).rstrip(".") for name, text in found}
+
+
+def _taken(annotation: Any) -> dict[str, Any]:
+    """The arguments of `add_argument` for an annotation."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation is bool:
+        return {"action": "store_true"}
+    if origin is Annotated:
+        kind, how = arguments
+        return {**_taken(kind), **({"type": how} if callable(how) else {"choices": list(how)})}
+    if origin is Sequence:
+        of_each = _taken(arguments[0])
+        return {"nargs": "*", **of_each, "action": "append" if "nargs" in of_each else "extend"}
+    if type(None) in arguments:
+        return _taken(arguments[0])
+    return {"type": annotation}
+
+
+def show_run(run: Callable[..., Any], as_json: bool, save: Path | None, **options: Any) -> None:
+    """Runs a benchmark, prints its result, and saves it with its command and environment.
 
     Args:
-        result: JSON values.
-        as_json: print JSON.
+        run: returns JSON values, or None where it writes files of its own. The result begins with the
+            device, if the benchmark uses Paddle, and with the numbers among the arguments.
+        as_json: print JSON, not text.
         save: a file; None: not saved.
+        options: arguments of `run`.
 
     Raises:
         PaddleVideoFastError: the file cannot be written.
     """
+    measured = run(**options)
+    if measured is None:
+        return
+    bound = inspect.signature(run).bind(**options)
+    bound.apply_defaults()
+    result: dict[str, Any] = {}
+    if "paddle" in sys.modules:
+        result["device"] = sys.modules["paddle"].get_device()
+    result |= {name: value for name, value in bound.arguments.items() if type(value) is int}
+    result |= measured
     print(json.dumps(result) if as_json else as_text(result))
     if save:
         save_json(record_of(result), save)
@@ -231,6 +323,21 @@ def write_video(
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode())
     return path
+
+
+def write_list(folder: Path, videos: Iterable[Path | str], num_classes: int = 1) -> Path:
+    """Writes clips.list, with labels in turn, and returns its path."""
+    target = folder / "clips.list"
+    lines = [f"{Path(video).resolve()} {at % num_classes}\n" for at, video in enumerate(videos)]
+    target.write_text("".join(lines), encoding="utf-8")
+    return target
+
+
+def log_to_memory() -> None:
+    """Log lines are formatted and written, but to memory: they belong to what is timed, not to the output."""
+    logger = logging.getLogger("paddlevideo_fast")
+    logger.handlers, logger.propagate = [logging.StreamHandler(io.StringIO())], False
+    logger.setLevel(logging.INFO)
 
 
 def write_clips(folder: Path, num_clips: int = 3, num_frames: int = 120) -> list[Path]:

@@ -1,7 +1,7 @@
 """The size of the networks of the built-in configs: parameters, and multiply-adds of a clip."""
 
-import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import paddle
@@ -23,13 +23,11 @@ CONFIGS = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("--configs", nargs="+", default=CONFIGS, metavar="CONFIG", help="names of configs")
-
-
-def run(configs: Sequence[str]) -> dict[str, Any]:
+def run(configs: Sequence[str] = CONFIGS) -> dict[str, Any]:
     """Counts each network on one clip of the shape that validation makes.
+
+    Args:
+        configs: names of configs.
 
     Returns:
         "rows": by config, "parameters", "macs" of a clip and its "clip" as [T, H, W].
@@ -47,3 +45,10 @@ def _size(name: str) -> dict[str, Any]:
     with paddle.no_grad(), MacCounter(model) as counter:
         model(paddle.zeros([1, *shape]))
     return {"parameters": count_parameters(model), "macs": counter.macs, "clip": [frames, height, width]}
+
+
+def write_random_weights(model: Mapping[str, Any], path: Path) -> Path:
+    """Saves random weights of a network, section MODEL of a config. Returns the path."""
+    paddle.seed(1)
+    paddle.save(build_model(model, load_pretrained=False).state_dict(), str(path))
+    return path

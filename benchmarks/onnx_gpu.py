@@ -1,12 +1,11 @@
 """ONNX programs on a GPU and on the CPU: time of a clip, and the first run at a new shape."""
 
-import argparse
 import math
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -23,15 +22,11 @@ _SEARCHES = ("HEURISTIC", "EXHAUSTIVE")  # of cuDNN's algorithms; the second is 
 _CPU, _CUDA, _HALF = "CPU", "CUDA", "CUDA, 16 bits"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument(
-        "--networks", nargs="*", choices=NETWORKS, default=[*NETWORKS], help="to time (default: all)"
-    )
-
-
-def run(networks: Sequence[str]) -> dict[str, Any]:
+def run(networks: Annotated[Sequence[str], NETWORKS] = tuple(NETWORKS)) -> dict[str, Any]:
     """Exports each network with random weights in 32 and in 16 bits, and runs the programs in turn.
+
+    Args:
+        networks: to time; by default, all.
 
     Returns:
         "gpu", "cores", "onnxruntime"; "networks": for each "ms" of a clip, by the clips of a batch and the
@@ -53,16 +48,11 @@ def run(networks: Sequence[str]) -> dict[str, Any]:
 
 def _measured(folder: Path, title: str) -> dict[str, Any]:
     cfg, weights = random_network(folder, title)
-    files = [
-        export_model(
-            cfg,
-            weights,
-            weights.parent / name,
-            options=ExportOptions(onnx_opset=OPSET, onnx_fp16=name == "half"),
-        )
-        for name in ("full", "half")
-    ]
-    full, half = (each.onnx for each in files)
+    options = (ExportOptions(onnx_opset=OPSET, onnx_fp16=fp16) for fp16 in (False, True))
+    full, half = (
+        export_model(cfg, weights, weights.parent / str(number), options=each).onnx
+        for number, each in enumerate(options)
+    )
     assert full is not None
     assert half is not None
     on_gpu = ProgramOptions(providers=("cuda",))
@@ -80,14 +70,12 @@ def _measured(folder: Path, title: str) -> dict[str, Any]:
         times[str(batch_size)] = {name: 1e3 * each / batch_size for name, each in sec.items()}
     return {
         "ms": times,
-        "deviation": {name: _deviation(programs[name].run(noise), expected) for name in (_CUDA, _HALF)},
+        "deviation": {
+            name: value if math.isfinite(value := deviation_of(programs[name].run(noise), expected)) else None
+            for name in (_CUDA, _HALF)
+        },
         **_searched(full, noise),
     }
-
-
-def _deviation(found: np.ndarray, expected: np.ndarray) -> float | None:
-    value = deviation_of(found, expected)
-    return value if math.isfinite(value) else None
 
 
 def _searched(file: Path, clip: np.ndarray) -> dict[str, dict[str, float]]:

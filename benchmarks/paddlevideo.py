@@ -4,7 +4,6 @@ PaddleVideo's classes come from a checkout of it, with the settings of its own c
 float32 array, ours with the uint8 array that the device normalises.
 """
 
-import argparse
 import importlib
 import importlib.util
 import sys
@@ -13,17 +12,15 @@ import time
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import cv2
 import numpy as np
 import yaml
 
-from benchmarks.measuring import quartiles, ratios, time_in_turn
+from benchmarks.measuring import Positive, compared, time_in_turn
 from benchmarks.pipeline import RECIPES, our_clip
 from benchmarks.reader import stream_alone
-from paddlevideo_fast.cli import count
 from paddlevideo_fast.errors import PaddleVideoFastError
 
 _CONFIGS = {"tsm": "tsm/tsm_k400_videos.yaml", "slowfast": "slowfast/slowfast.yaml"}
@@ -34,34 +31,16 @@ _SAMPLE = {"labels": 0, **dict.fromkeys(("temporal_sample_index", "spatial_sampl
 _SAMPLE |= dict.fromkeys(("temporal_num_clips", "spatial_num_clips"), 1)
 
 
-def add_checkout_argument(parser: argparse.ArgumentParser) -> None:
-    """Adds the option that names a checkout of PaddleVideo."""
-    parser.add_argument(
-        "--paddlevideo",
-        type=Path,
-        required=True,
-        metavar="FOLDER",
-        help="a checkout of https://github.com/PaddlePaddle/PaddleVideo; it needs decord",
-    )
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("clips", type=Path, nargs="+", help="video files")
-    add_checkout_argument(parser)
-    parser.add_argument("--rounds", type=count(1), default=15, help="clips of each file (default 15)")
-
-
-def run(clips: Sequence[Path], paddlevideo: Path, rounds: int = 15) -> dict[str, Any]:
+def run(clips: Sequence[Path], *, paddlevideo: Path, rounds: Positive = 15) -> dict[str, Any]:
     """Measures CPU time and wall time of a clip on both sides, in turn.
 
     Args:
         clips: video files; of one with several video streams a copy with the first one alone is read.
-        paddlevideo: a checkout of PaddleVideo.
-        rounds: clips to measure; each draws other frames and crops.
+        paddlevideo: a checkout of https://github.com/PaddlePaddle/PaddleVideo; it needs decord.
+        rounds: clips to measure of each file; each draws other frames and crops.
 
     Returns:
-        "rounds", and "rows": for each recipe and clip "cpu_ratio" and "wall_ratio", the median of
+        "rows": for each recipe and clip "cpu_ratio" and "wall_ratio", the median of
         PaddleVideo's time over ours, "cpu_spread" and "wall_spread", their quartiles over the rounds, and
         "ms" and "paddlevideo_ms", the medians of the CPU time.
 
@@ -79,13 +58,12 @@ def run(clips: Sequence[Path], paddlevideo: Path, rounds: int = 15) -> dict[str,
                 row: dict[str, Any] = {"recipe": recipe, "clip": clip.stem}
                 for name, clock in (("cpu", time.process_time), ("wall", time.perf_counter)):
                     sec = time_in_turn(sides, rounds, warmup=1, clock=clock)
-                    gains = ratios(sec["paddlevideo"], sec["ours"])
-                    row |= {f"{name}_ratio": median(gains), f"{name}_spread": quartiles(gains)}
+                    both = compared(sec, "paddlevideo")
+                    row |= {f"{name}_{key}": both["ours"][key] for key in ("ratio", "spread")}
                     if name == "cpu":
-                        row |= {"ms": 1e3 * median(sec["ours"])}
-                        row |= {"paddlevideo_ms": 1e3 * median(sec["paddlevideo"])}
+                        row |= {"ms": both["ours"]["ms"], "paddlevideo_ms": both["paddlevideo"]["ms"]}
                 rows.append(row)
-    return {"rounds": rounds, "rows": rows}
+    return {"rows": rows}
 
 
 def _theirs(steps: Sequence[Callable[[Any], Any]], file: str) -> Callable[[int], Any]:

@@ -1,6 +1,5 @@
 """CPU time from a file to a training clip, for every form of the data, against the classic path."""
 
-import argparse
 import copy
 import importlib.util
 import statistics
@@ -8,15 +7,15 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import cv2
 import numpy as np
 
 from benchmarks.classic import classic_clip
 from benchmarks.isolated import map_isolated
-from benchmarks.measuring import memory_mib, quartiles, ratios, time_in_turn
-from paddlevideo_fast.cli import count
+from benchmarks.measuring import Natural, Positive, compared, memory_mib, quartiles, ratios, time_in_turn
+from paddlevideo_fast.command_line import count
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader import (
@@ -64,48 +63,28 @@ RECIPES = {
 Call = Callable[[np.random.Generator], Any]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("clips", nargs="+", help="video files")
-    parser.add_argument("--prepared", help="output folder of data/prepare_videos.py for the same videos")
-    parser.add_argument("--packed", help="output folder of data/pack_frames.py for exactly these videos")
-    parser.add_argument(
-        "--clips-per-video",
-        type=count(2),
-        nargs="+",
-        default=(),
-        metavar="K",
-        help="also measure the clip of a raw video where K of them are read in one pass",
-    )
-    parser.add_argument("--recipe", choices=RECIPES, action="append", help="measure only this recipe")
-    parser.add_argument(
-        "--rounds", type=count(1), default=15, help="clips to measure of each kind from each file"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of frames and crops")
-
-
 def run(
     clips: Sequence[str],
     prepared: str | None = None,
     packed: str | None = None,
-    recipe: Sequence[str] | None = None,
-    rounds: int = 15,
-    seed: int = 0,
-    clips_per_video: Sequence[int] = (),
+    recipe: Annotated[Sequence[str], RECIPES] = tuple(RECIPES),
+    rounds: Positive = 15,
+    seed: Natural = 0,
+    clips_per_video: Sequence[Annotated[int, count(2)]] = (),
 ) -> dict[str, Any]:
     """Measures the CPU time of a clip over all threads; each round draws other frames and crops.
 
     Args:
         clips: video files.
-        prepared: folder of the prepared videos; None: not measured.
-        packed: folder of their shards; None: not measured.
-        recipe: names from `RECIPES`; None: all.
-        rounds: clips to measure of each kind.
+        prepared: output folder of data/prepare_videos.py for the same videos.
+        packed: output folder of data/pack_frames.py for exactly these videos.
+        recipe: kinds of clips; by default, both.
+        rounds: clips to measure of each kind from each file.
         seed: of frames and crops; all kinds draw the same ones.
         clips_per_video: how many clips are read from a raw video in one pass, each number a kind of its own.
 
     Returns:
-        "rounds", "seed", "rows": for each recipe and kind "ratio", the geometric mean over the files of the
+        "rows": for each recipe and kind "ratio", the geometric mean over the files of the
         classic time over this one's, "bytes" that the kind takes on disk, and "clips": for each file "ms" a
         clip (the median), "ratio" (likewise) and "spread", the quartiles of the ratio over the rounds.
         With `clips_per_video`, "several": for each recipe and number, 1 included, "gain", the geometric mean
@@ -121,7 +100,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         files, sizes = _files(clips, prepared, packed, Path(folder))
         rows, several = [], []
-        for name in recipe or RECIPES:
+        for name in recipe:
             measured = [
                 _compare(_calls(RECIPES[name], clip, files[clip], packed, clips_per_video), rounds, seed)
                 for clip in clips
@@ -135,8 +114,7 @@ def run(
                 ratio = statistics.geometric_mean(item["ratio"] for item in results.values())
                 size = sizes["video" if kind == CLASSIC else kind]
                 rows.append({"recipe": name, "kind": kind, "ratio": ratio, "bytes": size, "clips": results})
-    result = {"rounds": rounds, "seed": seed, "rows": rows}
-    return {**result, "several": several} if several else result
+    return {"rows": rows, **({"several": several} if several else {})}
 
 
 def _several(recipe: str, clips: Sequence[str], measured: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -183,12 +161,8 @@ def _files(
     sizes: dict[str, int] = {}
     for kind in files[clips[0]]:
         paths = {of_clip[kind] for of_clip in files.values()}
-        sizes[kind] = sum(
-            file.stat().st_size
-            for path in paths
-            for file in ([path] if path.is_file() else path.rglob("*"))
-            if file.is_file()
-        )
+        found = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))]
+        sizes[kind] = sum(file.stat().st_size for file in found if file.is_file())
     return files, sizes
 
 
@@ -229,12 +203,9 @@ def _calls(
 
 def our_clip(recipe: Recipe, clip: str, number: int = 1) -> Call:
     """A function that makes so many clips of a raw video in one pass."""
-    return _ours(
-        VideoDataset(
-            "", pipeline=Pipeline(*recipe), seed=0, training=True, records=[VideoRecord(clip, (0,))]
-        ),
-        number,
-    )
+    records = [VideoRecord(clip, (0,))]
+    dataset = VideoDataset("", pipeline=Pipeline(*recipe), seed=0, training=True, records=records)
+    return _ours(dataset, number)
 
 
 def packed_clip(folder: str, pipeline: Pipeline, clip: Path) -> ClipDataset:
@@ -272,13 +243,4 @@ def _compare(calls: dict[str, Call], rounds: int, seed: int) -> dict[str, dict[s
         for kind, call in calls.items()
     }
     seconds = time_in_turn(sides, rounds, clock=time.process_time)
-    result = {}
-    for kind, times in seconds.items():
-        gains = ratios(seconds[CLASSIC], times)
-        result[kind] = {
-            "ms": statistics.median(times) * 1e3,
-            "ratio": statistics.median(gains),
-            "spread": quartiles(gains),
-            "each": times,
-        }
-    return result
+    return {kind: {**row, "each": seconds[kind]} for kind, row in compared(seconds, CLASSIC).items()}

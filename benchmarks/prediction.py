@@ -1,54 +1,47 @@
 """Predicting a folder of files: reading ahead, in turn, and as PaddleVideo's tools/predict.py does it."""
 
-import argparse
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
-import paddle
 from paddle import inference
 
-from benchmarks.measuring import quartiles, ratios, time_in_turn, write_clips
-from benchmarks.paddlevideo import add_checkout_argument, paddlevideo_pipelines
+from benchmarks.measuring import Positive, compared, time_in_turn, write_clips
+from benchmarks.networks import write_random_weights
+from benchmarks.paddlevideo import paddlevideo_pipelines
 from paddlevideo_fast.apps.export.export import ExportedFiles, ExportOptions, export_model
 from paddlevideo_fast.apps.predict.predictor import Prediction, Predictor
-from paddlevideo_fast.cli import count
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.machine import num_cores
-from paddlevideo_fast.modeling import build_model
 
 NETWORKS = {
     "TSM-R50, 8×224²": "recognition/tsm/tsm_k400_videos.yaml",
     "ppTSM-MobileNetV2, 8×224²": "recognition/pptsm/pptsm_mv2_k400_videos_uniform.yaml",
 }
 _BASELINE = "PaddleVideo"
-_OURS = "ours, reading ahead"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    add_checkout_argument(parser)
-    parser.add_argument("--files", type=count(1), default=200, help="files of the folder (default 200)")
-    parser.add_argument("--rounds", type=count(1), default=3, help="passes of each side (default 3)")
-
-
-def run(paddlevideo: Path, files: int = 200, rounds: int = 3) -> dict[str, Any]:
+def run(*, paddlevideo: Path, files: Positive = 200, rounds: Positive = 3) -> dict[str, Any]:
     """Times passes over the same files on all sides, in turn, one file at a time through the network.
 
     All sides predict with the weights of one export. PaddleVideo's side are the steps of its helper for TSM
     and the calls of its script: Paddle Inference with the script's defaults.
 
+    Args:
+        paddlevideo: a checkout of https://github.com/PaddlePaddle/PaddleVideo; it needs decord.
+        files: of the folder.
+        rounds: passes of each side.
+
     Returns:
-        "files", "frames" of each, "cores", and for each network and side "files_per_sec", and "ratio" to
+        "frames" of each file, "cores", and for each network and side "files_per_sec", and "ratio" to
         PaddleVideo's with its quartiles over the rounds.
 
     Raises:
         PaddleVideoFastError: the folder is no checkout of PaddleVideo, or decord is missing.
     """
-    result: dict[str, Any] = {"files": files, "frames": 120, "cores": num_cores()}
+    result: dict[str, Any] = {"frames": 120, "cores": num_cores()}
     with tempfile.TemporaryDirectory() as name:
         videos = write_clips(Path(name), files, result["frames"])
         result["networks"] = {
@@ -62,24 +55,17 @@ def _network(
     folder: Path, config: str, videos: Sequence[Path], checkout: Path, rounds: int
 ) -> dict[str, dict[str, Any]]:
     cfg = load_config(f"configs/{config}")
-    paddle.seed(1)
-    weights = folder / "weights.pdparams"
-    paddle.save(build_model(cfg["MODEL"], load_pretrained=False).state_dict(), str(weights))
+    weights = write_random_weights(cfg["MODEL"], folder / "weights.pdparams")
     found = export_model(cfg, weights, folder / "program", "program", ExportOptions(onnx_opset=13))
     program = str(found.program.with_suffix(""))
     sides = {
         _BASELINE: _theirs(found, videos, checkout),
         "ours, Paddle Inference, in turn": _ours(Predictor(program, backend="paddle"), videos, 0),
         "ours, in turn": _ours(Predictor(program), videos, 0),
-        _OURS: _ours(Predictor(program), videos, num_cores()),
+        "ours, reading ahead": _ours(Predictor(program), videos, num_cores()),
     }
-    sec = time_in_turn(sides, rounds)
-    return {side: _row(sec[_BASELINE], own, len(videos)) for side, own in sec.items()}
-
-
-def _row(baseline: Sequence[float], own: Sequence[float], num_files: int) -> dict[str, Any]:
-    gains = ratios(baseline, own)
-    return {"files_per_sec": num_files / median(own), "ratio": median(gains), "spread": quartiles(gains)}
+    rows = compared(time_in_turn(sides, rounds), _BASELINE)
+    return {side: {"files_per_sec": 1e3 * len(videos) / row.pop("ms"), **row} for side, row in rows.items()}
 
 
 def _ours(predictor: Predictor, videos: Sequence[Path], num_readers: int) -> Callable[[int], None]:

@@ -1,6 +1,5 @@
 """CPU time and wrong frames of OpenCV, decord, PyAV in sequence and our reader, also on prepared videos."""
 
-import argparse
 import importlib.util
 import statistics
 import sys
@@ -14,8 +13,7 @@ import av
 import cv2
 import numpy as np
 
-from benchmarks.measuring import quartiles, ratios, version_of, write_clips, write_video
-from paddlevideo_fast.cli import count
+from benchmarks.measuring import Natural, Positive, quartiles, ratios, version_of, write_clips, write_video
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
 from tests.support.numbered_clips import usual_scheduling
@@ -102,35 +100,24 @@ CODECS: dict[str, tuple[str, str, dict[str, str], str]] = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("--clips", type=Path, help="folder of videos (default: three generated ones)")
-    parser.add_argument(
-        "--prepared", type=Path, help="output folder of data/prepare_videos.py for the same videos"
-    )
-    parser.add_argument(
-        "--codecs", action="store_true", help="also read the first video encoded in other codecs"
-    )
-    parser.add_argument(
-        "--rounds", type=count(1), default=15, help="how often each reader reads each pattern"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the frames")
-
-
 def run(
-    clips: Path | None, prepared: Path | None = None, codecs: bool = False, rounds: int = 15, seed: int = 0
+    clips: Path | None = None,
+    prepared: Path | None = None,
+    codecs: bool = False,
+    rounds: Positive = 15,
+    seed: Natural = 0,
 ) -> dict[str, Any]:
     """Opens and reads videos with every reader in turn, on one thread each, and checks the frames.
 
     Args:
-        clips: folder of videos; None: generated ones.
-        prepared: folder of the prepared videos, named alike apart from the ending; None: not measured.
-        codecs: measure copies of the first video in `CODECS`, too.
+        clips: folder of videos; by default, three generated ones.
+        prepared: output folder of data/prepare_videos.py for the same videos.
+        codecs: also read the first video encoded in other codecs.
         rounds: how often each reader reads each pattern.
         seed: of the frames; all readers read the same ones.
 
     Returns:
-        "versions", "rounds", "seed", "means" and "rows": one row a clip, pattern and reader, with
+        "versions", "means" and "rows": one row a clip, pattern and reader, with
         "ms" (the median CPU time of a read with opening), "ratio" to decord (the median over the rounds; None
         without it) and its quartiles "spread", "wrong" (frames given that are not the one asked for) out of
         "frames", and "error", which says why a reader gives none. A clip with several video streams, of which
@@ -149,21 +136,13 @@ def run(
         for name in CODECS if codecs else ():
             rows += _measure_clip(_encoded(videos[0], Path(folder), name), None, rounds, seed)
     packages = ("av", "decord", "decord2", "numpy", "opencv-python-headless", "opencv-python")
-    groups = {
-        "as_is": {video.name for video in videos},
-        "one_stream": {copies.get(video, video).name for video in videos},
-    }
+    groups = {"as_is": videos, "one_stream": [copies.get(video, video) for video in videos]}
     means = {
-        pattern: {group: _means(rows, pattern, names) for group, names in groups.items()}
+        pattern: {group: _means(rows, pattern, files) for group, files in groups.items()}
         for pattern in PATTERNS
     }
-    return {
-        "versions": {name: version for name in packages if (version := version_of(name))},
-        "rounds": rounds,
-        "seed": seed,
-        "rows": rows,
-        "means": means,
-    }
+    versions = {name: version for name in packages if (version := version_of(name))}
+    return {"versions": versions, "rows": rows, "means": means}
 
 
 def _measure_clip(clip: Path, prepared: Path | None, rounds: int, seed: int) -> list[dict[str, Any]]:
@@ -235,10 +214,8 @@ class Check:
 
 
 def _shrink(frames: np.ndarray) -> np.ndarray:
-    size = (_SMALL_PX, _SMALL_PX)
-    return np.stack([cv2.resize(frame, size, interpolation=cv2.INTER_AREA) for frame in frames]).astype(
-        np.float32
-    )
+    small = [cv2.resize(frame, (_SMALL_PX, _SMALL_PX), interpolation=cv2.INTER_AREA) for frame in frames]
+    return np.stack(small).astype(np.float32)
 
 
 def _costs(seconds: list[float], baseline: list[float]) -> dict[str, Any]:
@@ -251,9 +228,10 @@ def _costs(seconds: list[float], baseline: list[float]) -> dict[str, Any]:
     }
 
 
-def _means(rows: Sequence[dict[str, Any]], pattern: str, names: set[str]) -> dict[str, float]:
-    """Reader → geometric mean of its ratios over the clips `names`."""
+def _means(rows: Sequence[dict[str, Any]], pattern: str, clips: Sequence[Path]) -> dict[str, float]:
+    """Reader → geometric mean of its ratios over the clips."""
     found: dict[str, list[float]] = {}
+    names = {clip.name for clip in clips}
     for row in rows:
         if row["pattern"] == pattern and row["clip"] in names and row["ratio"] is not None:
             found.setdefault(row["reader"], []).append(row["ratio"])

@@ -3,7 +3,6 @@
 The files are generated: their frames carry their numbers, which tell which frame a reader gave.
 """
 
-import argparse
 import base64
 import functools
 import importlib
@@ -16,15 +15,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import av
 import cv2
 import numpy as np
 
 from benchmarks.isolated import Lost, map_isolated
-from benchmarks.measuring import ROOT
-from paddlevideo_fast.cli import count
+from benchmarks.measuring import ROOT, Natural, Positive
 from paddlevideo_fast.decode import OnCorrupt, open_video
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
@@ -153,36 +151,30 @@ PARTS: dict[str, Callable[[Path, int, int], list[Trial]]] = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this part; repeatable")
-    parser.add_argument("--trials", type=count(1), default=2040, help="number of files of each part, at most")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the first file; each has its own")
-    parser.add_argument(
-        "--torchcodec",
-        metavar="PYTHON",
-        help="also try torchcodec, which this Python has; it needs FFmpeg's libraries in LD_LIBRARY_PATH",
-    )
-
-
-def run(part: Sequence[str] | None, trials: int, seed: int, torchcodec: str | None) -> dict[str, Any]:
+def run(
+    part: Annotated[Sequence[str], PARTS] = tuple(PARTS),
+    trials: Positive = 2040,
+    seed: Natural = 0,
+    torchcodec: str | None = None,
+) -> dict[str, Any]:
     """Gives the same files to all readers, and asks them for the same frames.
 
     Args:
-        part: keys of `PARTS`; None: all.
-        trials: files of each part.
+        part: of the trials; by default, all.
+        trials: number of files of each part, at most.
         seed: of the first file; the next ones have the next seeds.
-        torchcodec: a Python that has torchcodec; None leaves torchcodec out.
+        torchcodec: also try torchcodec, which this Python has; it needs FFmpeg's libraries in
+            LD_LIBRARY_PATH.
 
     Returns:
-        "versions", "seed" and "parts": by part "num_trials", "readers" (outcome -> how many trials, by
+        "versions" and "parts": by part "num_trials", "readers" (outcome -> how many trials, by
         reader), "groups" (the same, by group and reader) and "ours": where our strict reader failed.
 
     Raises:
         PaddleVideoFastError: torchcodec does not start.
     """
     versions, found = reader_versions(), {}
-    for name in part or PARTS:
+    for name in part:
         with tempfile.TemporaryDirectory() as folder:
             made = PARTS[name](Path(folder), trials, seed)
             outcomes = {reader: _outcomes(reader, made) for reader in TRIED}
@@ -201,7 +193,7 @@ def run(part: Sequence[str] | None, trials: int, seed: int, torchcodec: str | No
                 if outcome in (*WITHOUT_A_WORD, DIED) or (outcome != RIGHT and name == "whole")
             ],
         }
-    return {"versions": versions, "seed": seed, "parts": found}
+    return {"versions": versions, "parts": found}
 
 
 def _counted(

@@ -1,6 +1,5 @@
 """Clips a second from packed shards in a store, with and without prefetch, and from a local disk."""
 
-import argparse
 import contextlib
 import os
 import statistics
@@ -9,14 +8,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from unittest import mock
 
 import cv2
 import numpy as np
 
-from benchmarks.measuring import in_turn, medians, ratios
-from paddlevideo_fast.cli import count
+from benchmarks.measuring import Natural, Positive, in_turn, medians, ratios
+from paddlevideo_fast.command_line import count
 from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, ClipRequest, WorkerOptions, build_dataset
 from paddlevideo_fast.loader.dataset import PackedFrameDataset
 from paddlevideo_fast.loader.request import group_by_video
@@ -42,27 +41,15 @@ LOCAL, AHEAD, ASKED, AGAIN = "local", "prefetch", "no prefetch", "second epoch"
 SIDES = (LOCAL, AHEAD, ASKED, AGAIN)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("--kind", choices=("http", "s3"), default="http", help="of store (default http)")
-    parser.add_argument("--delay-ms", type=count(0), default=20, help="of each request (default 20)")
-    parser.add_argument("--step-ms", type=count(0), default=180, help="of a device's step (default 180)")
-    parser.add_argument("--workers", type=count(0), nargs="+", default=(0, 2), help="of the loader (0 2)")
-    parser.add_argument("--batch-size", type=count(1), default=8, help="clips of 8 × 112 × 112 (default 8)")
-    parser.add_argument("--videos", type=count(8), default=192, help="of 100 frames (default 192)")
-    parser.add_argument("--block-kb", type=count(4), default=256, help="of the cache (default 256)")
-    parser.add_argument("--rounds", type=count(1), default=5, help="rounds of each side (default 5)")
-
-
 def run(
-    kind: str,
-    delay_ms: int,
-    step_ms: int,
-    workers: Sequence[int],
-    batch_size: int,
-    videos: int,
-    block_kb: int,
-    rounds: int,
+    kind: Annotated[str, ("http", "s3")] = "http",
+    delay_ms: Natural = 20,
+    step_ms: Natural = 180,
+    workers: Sequence[Natural] = (0, 2),
+    batch_size: Positive = 8,
+    videos: Annotated[int, count(8)] = 192,
+    block_kb: Annotated[int, count(4)] = 256,
+    rounds: Positive = 5,
 ) -> dict[str, Any]:
     """Reads an epoch of the same shards on all sides in turn, as fast as a simulated device takes batches.
 
@@ -70,8 +57,18 @@ def run(
     machine; "prefetch" reads them from the store into an empty cache, with what the next batches read fetched
     ahead; "no prefetch" does so without; "second epoch" is the epoch after "prefetch", with its cache.
 
+    Args:
+        kind: of store.
+        delay_ms: of each request.
+        step_ms: of a device's step.
+        workers: of the loader.
+        batch_size: clips of 8 x 112 x 112.
+        videos: of 100 frames.
+        block_kb: of the cache.
+        rounds: of each side.
+
     Returns:
-        The arguments, "mb" of the set, and "rows", one a number of workers and side, with medians over the
+        "kind", "mb" of the set, and "rows", one a number of workers and side, with medians over the
         rounds: "clips_per_sec" from the fifth batch on, "spread", its lowest and highest, "ratio" to "local",
         of the same round, "start_sec" until the first batch, "mb_needed" (frames of the clips, and what
         describes them), "mb_fetched", "num_requests".
@@ -84,17 +81,7 @@ def run(
         url = store.publish(folder / "set")
         trial = _Trial(store, folder, url, delay_ms / 1e3, step_ms / 1e3, batch_size, block_kb * 2**10)
         rows = [row for num_workers in workers for row in trial.rows(num_workers, rounds)]
-    return {
-        "kind": kind,
-        "delay_ms": delay_ms,
-        "step_ms": step_ms,
-        "batch_size": batch_size,
-        "num_videos": videos,
-        "rounds": rounds,
-        "block_kb": block_kb,
-        "mb": num_bytes / 1e6,
-        "rows": rows,
-    }
+    return {"kind": kind, "mb": num_bytes / 1e6, "rows": rows}
 
 
 def _write_set(folder: Path, num_videos: int) -> int:

@@ -3,7 +3,6 @@
 A run that is complete is kept and not repeated, so a benchmark that was stopped goes on where it was.
 """
 
-import argparse
 import json
 import resource
 import subprocess
@@ -15,8 +14,8 @@ from typing import Any
 
 import paddle
 
-from benchmarks.measuring import ROOT
-from paddlevideo_fast.cli import add_config_arguments, count, timed_progress
+from benchmarks.measuring import ROOT, Positive
+from paddlevideo_fast.cli import timed_progress
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
 from paddlevideo_fast.extensions.report import save_json
@@ -24,30 +23,15 @@ from paddlevideo_fast.extensions.report import save_json
 _COSTS = ("train_sec", "wall_sec", "cpu_sec")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    add_config_arguments(parser)
-    parser.add_argument(
-        "--row",
-        action="append",
-        nargs="+",
-        required=True,
-        metavar=("NAME", "CONFIG|KEY=VALUE"),
-        help="a row: its name, its config if it has another one than -c, and what it changes",
-    )
-    parser.add_argument("--metric", default="top1", help="value of a validation (default top1)")
-    parser.add_argument("--seeds", type=count(1), default=3, help="runs of each row (default 3)")
-    parser.add_argument("--output", type=Path, default=Path("output/runs"), help="folder of the runs")
-
-
 def run(
     config: str,
     override: Sequence[str],
     imports: Sequence[str] | None,
+    *,
     row: Sequence[Sequence[str]],
-    metric: str,
-    seeds: int,
-    output: Path,
+    metric: str = "top1",
+    seeds: Positive = 3,
+    output: Path = Path("output/runs"),
 ) -> dict[str, Any]:
     """Trains each row with each seed in turn.
 
@@ -55,13 +39,13 @@ def run(
         config: the file of the training.
         override: KEY=VALUE for all rows, as in `tools/main.py`; `imports` are among them.
         imports: names of plug-ins.
-        row: the name of each row, which names its folders, and then its config or overrides.
+        row: NAME, which names its folders, then CONFIG, if it has another one than -c, and KEY=VALUE ….
         metric: name of a value of the validation.
-        seeds: number of seeds, from 0.
+        seeds: runs of each row, with seeds from 0.
         output: the folder of the runs, each in a folder of its own.
 
     Returns:
-        "config", "overrides", "metric", "device", "paddle" and "rows", by name: "overrides", "epochs" and
+        "config", "device", "overrides", "metric" and "rows", by name: "overrides", "epochs" and
         "steps" of a run; "values" of the metric after the last epoch, "train_sec" (epochs without what
         follows them), "wall_sec" and "cpu_sec" (the whole process with its workers), lists over seeds; and
         "curves", for each seed [train_sec, value] after each validation.
@@ -89,10 +73,9 @@ def run(
             found[name].append(result)
     return {
         "config": config,
+        "device": paddle.get_device(),
         "overrides": list(override),
         "metric": metric,
-        "device": paddle.get_device(),
-        "paddle": paddle.__version__,
         "rows": {
             name: {
                 "overrides": rows[name],

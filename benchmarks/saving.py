@@ -1,6 +1,5 @@
 """How long a checkpoint stops training, plain and in the background; and kills while it is written."""
 
-import argparse
 import os
 import signal
 import statistics
@@ -13,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import paddle
 
-from benchmarks.measuring import ROOT, in_turn, ratios
+from benchmarks.measuring import ROOT, Positive, in_turn, ratios
 from benchmarks.saving_run import make_trainer
-from paddlevideo_fast.cli import count
 from paddlevideo_fast.engine import CheckpointStore, Snapshot, load_checkpoint
 from paddlevideo_fast.engine.checkpoint import portable_state
 from paddlevideo_fast.engine.output import BackgroundStore
@@ -27,26 +24,24 @@ _STEP_SEC = 0.002
 _LIMIT_SEC = 300.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("--parameters", type=count(1), default=100_000_000, help="of the network")
-    parser.add_argument("--rounds", type=count(1), default=5, help="saves of each kind")
-    parser.add_argument("--kills", type=count(1), default=20, help="runs that are killed while they save")
-    parser.add_argument(
-        "--killed-parameters", type=count(1), default=2_000_000, help="of the network of these runs"
-    )
-    parser.add_argument("--folder", type=Path, help="where to write (default: a temporary folder)")
-
-
 def run(
-    parameters: int, rounds: int, kills: int, killed_parameters: int, folder: Path | None = None
+    parameters: Positive = 100_000_000,
+    rounds: Positive = 5,
+    kills: Positive = 20,
+    killed_parameters: Positive = 2_000_000,
+    folder: Path | None = None,
 ) -> dict[str, Any]:
-    """What `time_stops` and `kill_runs` return, the latter in "kills"."""
+    """What `time_stops` and `kill_runs` return, the latter in "kills".
+
+    Args:
+        parameters: of the network.
+        rounds: saves of each kind.
+        kills: runs that are killed while they save.
+        killed_parameters: of the network of these runs.
+        folder: where to write; by default, a temporary folder.
+    """
     with tempfile.TemporaryDirectory(dir=folder) as place:
         return {
-            "paddle": paddle.__version__,
-            "parameters": parameters,
-            "rounds": rounds,
             **time_stops(Path(place) / "stops", parameters, rounds),
             "kills": kill_runs(Path(place) / "kills", killed_parameters, kills),
         }

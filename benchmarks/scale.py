@@ -1,6 +1,5 @@
 """Clips a second of one process and of several on this machine, and where the lost time goes."""
 
-import argparse
 import copy
 import json
 import os
@@ -11,13 +10,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import paddle
 
-from benchmarks.measuring import ROOT, in_turn, ratios
+from benchmarks.measuring import ROOT, Positive, in_turn, ratios
 from paddlevideo_fast.apps.doctor.timing import SyntheticLoader
-from paddlevideo_fast.cli import count
+from paddlevideo_fast.command_line import count
 from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
 from paddlevideo_fast.errors import DistributionError
 from paddlevideo_fast.machine import tune_process
@@ -29,22 +28,24 @@ NUM_FRAMES, SIZE, NUM_CLASSES = 8, 56, 100
 OPTIMIZER = {"name": "Momentum", "momentum": 0.9, "learning_rate": 0.0, "weight_decay": 1e-4}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("--processes", type=count(2), default=2, help="single-threaded processes (default 2)")
-    parser.add_argument("--batch-size", type=count(1), default=8, help="clips of 8 x 56 x 56 a process")
-    parser.add_argument(
-        "--width", type=count(1), default=32, help="width of the TSM ResNet-18; its own is 64"
-    )
-    parser.add_argument("--steps", type=count(1), default=4, help="optimizer steps in a round")
-    parser.add_argument("--rounds", type=count(1), default=9, help="rounds of each kind")
-
-
-def run(processes: int, batch_size: int, width: int, steps: int, rounds: int) -> dict[str, Any]:
+def run(
+    processes: Annotated[int, count(2)] = 2,
+    batch_size: Positive = 8,
+    width: Positive = 32,
+    steps: Positive = 4,
+    rounds: Positive = 9,
+) -> dict[str, Any]:
     """Starts processes of one thread, which train in three ways in turn.
 
     "one": rank 0 trains alone, the others wait. "silent": all train and keep their gradients to themselves.
     "all": they train as a run does. So every comparison is between neighbours in time.
+
+    Args:
+        processes: of one thread each.
+        batch_size: clips of 8 x 56 x 56 a process.
+        width: of the TSM ResNet-18; its own is 64.
+        steps: optimizer steps in a round.
+        rounds: of each kind.
 
     Returns:
         "clips_per_sec" of "one" and of "all", "speedup" between them, "efficiency", which is the speedup
@@ -74,13 +75,7 @@ def run(processes: int, batch_size: int, width: int, steps: int, rounds: int) ->
     speedups = [processes * ratio for ratio in ratios(one, together)]
     speedup = statistics.median(speedups)
     return {
-        "device": paddle.get_device(),
-        "paddle": paddle.__version__,
-        "processes": processes,
-        "batch_size": batch_size,
         "parameters": seconds["parameters"],
-        "rounds": rounds,
-        "steps": steps,
         "clips_per_sec": {
             "one": batch_size * steps / statistics.median(one),
             "all": processes * batch_size * steps / statistics.median(together),

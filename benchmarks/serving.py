@@ -1,6 +1,5 @@
 """A server under load on the loopback address: answers by status, their time, and the server's memory."""
 
-import argparse
 import http.client
 import random
 import subprocess
@@ -13,26 +12,23 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from benchmarks.measuring import write_clips
-from paddlevideo_fast.cli import count
+from benchmarks.measuring import Positive, write_clips
 from paddlevideo_fast.errors import PaddleVideoFastError
 
 _BUSY = 503
 _PAUSE_SEC = 0.05  # of a client that was refused
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("model", help="what `paddlevideo-fast serve` takes")
-    parser.add_argument("--clients", type=count(1), default=64, help="at a time (default 64)")
-    parser.add_argument("--seconds", type=count(1), default=60, help="of each part (default 60)")
-
-
-def run(model: str, clients: int = 64, seconds: int = 60) -> dict[str, Any]:
+def run(model: str, clients: Positive = 64, seconds: Positive = 60) -> dict[str, Any]:
     """Asks a server of these flags for predictions of small videos, one after the other with each client.
 
+    Args:
+        model: what `paddlevideo-fast serve` takes.
+        clients: at a time.
+        seconds: of each part.
+
     Returns:
-        "clients", "seconds", and for each part: "statuses", number of answers by status; "other", requests
+        "parts", for each: "statuses", number of answers by status; "other", requests
         without an answer; "answers_per_sec" with status 200, and the median and the 99th percentile of their
         time; "clips_of_batch", the mean; "memory_mib" of all processes of the server after a tenth of the
         time and at the end.
@@ -48,7 +44,7 @@ def run(model: str, clients: int = 64, seconds: int = 60) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         bodies = [path.read_bytes() for path in write_clips(Path(folder), 20, 30)]
         found = {name: _part(model, flags, bodies, clients, seconds) for name, flags in parts.items()}
-    return {"clients": clients, "seconds": seconds, "parts": found}
+    return {"parts": found}
 
 
 def _part(

@@ -1,7 +1,5 @@
 """The temporal shift, ours and Paddle's fused operator, against the one composed of pad, slice and concat."""
 
-import argparse
-import statistics
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -11,7 +9,7 @@ from typing import Any
 import paddle
 import paddle.nn.functional as F
 
-from benchmarks.measuring import time_in_turn
+from benchmarks.measuring import Natural, Positive, compared, time_in_turn
 from paddlevideo_fast.modeling.layers.operators import temporal_shift
 
 
@@ -43,42 +41,28 @@ _SIDES = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("--shape", type=int, nargs=4, action="append", metavar=("NT", "C", "H", "W"))
-    parser.add_argument("--num-seg", type=int, default=8, help="frames of a clip")
-    parser.add_argument("--repeats", type=int, default=0, help="timed calls a side; 0: as many as take 3 s")
-
-
-def run(shape: Sequence[Sequence[int]] | None, num_seg: int, repeats: int) -> dict[str, Any]:
+def run(
+    shape: Sequence[Sequence[int]] = SHAPES, num_seg: Positive = 8, repeats: Natural = 0
+) -> dict[str, Any]:
     """Measures forward and forward with backward, of all sides in turn.
 
     Args:
-        shape: shapes of the input, [N*T, C, H, W]; N*T a multiple of `num_seg`. None: `SHAPES`.
-        num_seg: T.
+        shape: shapes of the input, [N*T, C, H, W]; N*T a multiple of `num_seg`.
+        num_seg: T, frames of a clip.
         repeats: timed calls a side; 0: as many as take about 3 seconds.
 
     Returns:
-        "device", "paddle", "num_seg", and "rows": one a shape, pass and side, with "ms" (the median),
-        "speedup" (the composed side's time over this one's) and "mib", the peak of extra memory: what
-        Paddle's allocator counts and what numpy allocates, added (None where this Paddle cannot reset its
-        count).
+        "rows": one a shape, pass and side, with "ms" (the median), "speedup" (the composed side's time over
+        this one's, the median over neighbouring pairs) and "mib", the peak of extra memory: what Paddle's
+        allocator counts and what numpy allocates, added (None where this Paddle cannot reset its count).
     """
-    rows = [
-        row
-        for size in shape or SHAPES
-        for passes in ("forward", "forward+backward")
-        for row in _compare(tuple(size), passes, num_seg, repeats)
-    ]
+    passes = ("forward", "forward+backward")
     return {
-        "device": paddle.get_device(),
-        "paddle": paddle.__version__,
-        "num_seg": num_seg,
-        "rows": rows,
+        "rows": [row for size in shape for each in passes for row in _compare(size, each, num_seg, repeats)]
     }
 
 
-def _compare(shape: tuple[int, ...], passes: str, num_seg: int, repeats: int) -> list[dict[str, Any]]:
+def _compare(shape: Sequence[int], passes: str, num_seg: int, repeats: int) -> list[dict[str, Any]]:
     frames = paddle.randn(shape)
     frames.stop_gradient = passes == "forward"
     gradient = paddle.randn(shape)
@@ -96,17 +80,10 @@ def _compare(shape: tuple[int, ...], passes: str, num_seg: int, repeats: int) ->
     call(temporal_shift_composed)
     rounds = repeats or min(max(int(3 / (time.perf_counter() - began)), 5), 300)
     seconds = time_in_turn({name: partial(call, side) for name, side in _SIDES.items()}, rounds)
-    milliseconds = {name: statistics.median(values) * 1e3 for name, values in seconds.items()}
+    about = {"shape": list(shape), "pass": passes}
     return [
-        {
-            "shape": list(shape),
-            "pass": passes,
-            "side": name,
-            "ms": milliseconds[name],
-            "speedup": milliseconds["composed"] / milliseconds[name],
-            "mib": memory[name],
-        }
-        for name in _SIDES
+        {**about, "side": side, "ms": row["ms"], "speedup": row["ratio"], "mib": memory[side]}
+        for side, row in compared(seconds, "composed").items()
     ]
 
 

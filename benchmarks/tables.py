@@ -7,7 +7,6 @@ returned ("result"), how they were measured ("command", "environment") and when 
 commit that brought the numbers).
 """
 
-import argparse
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -26,10 +25,7 @@ _BLOCK = re.compile(r"<!-- results: (\w+) -->\n\n?(\|.*\n)(\|-.*\n)((?:\|.*\n)*)
 _VIDEOS = ("mma_demo.mp4", "nasa.mp4", "pancake.mkv")
 
 Rows = Sequence[Sequence[str]]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """There are no options."""
+Table = Callable[[], Rows]
 
 
 def run() -> None:
@@ -78,17 +74,24 @@ def _typeset(cell: str) -> str:
     return re.sub(r"(?<=\d)%", " %", re.sub(r"(?<![\w)])-(?=\d)", "−", cell))
 
 
-def _lines(result: str, *rows: Sequence[str]) -> Rows:
-    """Rows of formats that take the values of a result."""
-    found = load(result)
-    return [[cell.format(**found) for cell in row] for row in rows]
+def _cells(line: str, row: Any) -> list[str]:
+    """The cells of a line of a table, whose formats take the values of a row."""
+    return [cell.strip().format(**row) for cell in line.removeprefix("|").split("|")]
 
 
-def _each(result: str, *cells: str, key: str = "rows") -> Rows:
-    """One row for each row of a result; the cells are formats that take its values."""
-    found = load(result)[key]
-    rows = found.values() if isinstance(found, dict) else found
-    return [[cell.format(**row) for cell in cells] for row in rows]
+def _each(result: str, cells: str | Callable[[Any], Sequence[str]], key: str = "rows") -> Table:
+    """A line for each row of a result, by `_cells` or by a function; rows of a mapping have their "name"."""
+
+    def rows() -> Rows:
+        found = load(result)[key]
+        rows = [{"name": name, **row} for name, row in found.items()] if isinstance(found, dict) else found
+        return [_cells(cells, row) if isinstance(cells, str) else cells(row) for row in rows]
+
+    return rows
+
+
+def _span(values: Sequence[float], form: str = ".2f") -> str:
+    return "–".join(format(value, form) for value in values)
 
 
 def _networks(*, of_readme: bool = False) -> Rows:
@@ -120,18 +123,25 @@ def _precision() -> Rows:
     ]
 
 
+def _trainer() -> Rows:
+    found = load("trainer")
+    spread = " … ".join(f"{cost:+.1%}" for cost in found["cost_spread"])
+    own = [f"{found['trainer_steps_per_sec']:.2f}", f"{found['cost']:+.2%}", spread]
+    return [["", f"{found['bare_steps_per_sec']:.2f}", "", ""], ["", *own]]
+
+
 def _processes() -> Rows:
-    threads = load("cpu")["networks"]["tsm_r50_8f"]
+    found, threads = load("scale"), load("cpu")["networks"]["tsm_r50_8f"]
+    spread = "–".join(f"{speedup:.2f}×" for speedup in found["speedup_spread"])
     gain = threads["1"]["now"]["step"][0] / threads["2"]["now"]["step"][0]
-    cells = ["", "", "{speedup:.2f}×", "{speedup_spread[0]:.2f}×–{speedup_spread[1]:.2f}×"]
-    return [*_lines("scale", cells), ["", "", f"{gain:.2f}×", ""]]
+    return [["", "", f"{found['speedup']:.2f}×", spread], ["", "", f"{gain:.2f}×", ""]]
 
 
-def _of_networks(result: Mapping[str, Any], cells: Callable[[Any], Iterable[str]]) -> Rows:
+def _of_networks(result: str, cells: Callable[[Any], Iterable[str]]) -> Table:
     """Rows of networks and numbers of threads."""
-    return [
+    return lambda: [
         ["", threads, *cells(sides)]
-        for by_threads in result.values()
+        for by_threads in load(result)["networks"].values()
         for threads, sides in by_threads.items()
     ]
 
@@ -152,27 +162,15 @@ def _runtime_cells(runtimes: Any) -> list[str]:
     ]
 
 
-_PROGRAMS = ("Paddle", "Paddle, oneDNN", "float ONNX", "int8 ONNX")
+def _operator_cells(row: Any) -> list[str]:
+    before, now, torch = row["before"], row["now"], row["torch"]
+    return [row["name"], f"{before:.1f} ms", f"{now:.1f} ms, {now / torch:.2f}×", f"{torch:.1f} ms"]
 
 
-def _int8() -> Rows:
-    return [
-        [name, *(f"{row['ms'][program]:.0f} ms" if program in row["ms"] else "–" for program in _PROGRAMS)]
-        + [f"{row['ratio']:.1f}×", f"{row['mb']['float ONNX']:.0f}, {row['mb']['int8 ONNX']:.0f}"]
-        for name, row in load("int8")["networks"].items()
-    ]
-
-
-def _int8_trained() -> Rows:
-    return [
-        [
-            "",
-            *(f"{row['top1'][name]:.1%}" for name in row["top1"]),
-            f"{row['videos']}",
-            f"{row['float_layers']}",
-        ]
-        for row in load("int8")["trained"].values()
-    ]
+def _int8_cells(row: Any) -> list[str]:
+    programs = ("Paddle", "Paddle, oneDNN", "float ONNX", "int8 ONNX")
+    times = [f"{row['ms'][program]:.0f} ms" if program in row["ms"] else "–" for program in programs]
+    return [row["name"], *times, *_cells("{ratio:.1f}× | {mb[float ONNX]:.0f}, {mb[int8 ONNX]:.0f}", row)]
 
 
 def _prediction() -> Rows:
@@ -183,35 +181,10 @@ def _prediction() -> Rows:
     ]
 
 
-def _wrong_labels() -> Rows:
-    found = load("wrong_labels")
-    return [
-        [
-            *(f"{found[name]:,}" for name in ("videos", "wrong", "suggested")),
-            f"{found['wrong_in_tenth']} / {found['first_tenth']}",
-            f"{found['found']} / {found['wrong']}",
-        ]
-    ]
-
-
-def _serving() -> Rows:
-    return [
-        ["", f"{part['answers_per_sec']:.0f}", ", ".join(f"{sec:.2f} s" for sec in part["sec"])]
-        + [
-            f"{part['clips_of_batch']:.1f}",
-            *(f"{part['statuses'].get(status, 0):,}" for status in ("200", "503")),
-        ]
-        + [str(part["other"]), "–".join(map(str, part["memory_mib"]))]
-        for part in load("serving")["parts"].values()
-    ]
-
-
-def _cpu_operators() -> Rows:
-    return [
-        [name, f"{before:.1f} ms", f"{now:.1f} ms, {now / torch:.2f}×", f"{torch:.1f} ms"]
-        for name, sides in load("cpu")["operators"].items()
-        for before, now, torch in [(sides["before"], sides["now"], sides["torch"])]
-    ]
+def _serving_cells(part: Any) -> list[str]:
+    cells = _cells("{answers_per_sec:.0f} | {sec[0]:.2f} s, {sec[1]:.2f} s | {clips_of_batch:.1f}", part)
+    statuses = [f"{part['statuses'].get(status, 0):,}" for status in ("200", "503")]
+    return ["", *cells, *statuses, *_cells("{other} | {memory_mib[0]}–{memory_mib[1]}", part)]
 
 
 def _decoders() -> Rows:
@@ -230,43 +203,32 @@ def _decoders() -> Rows:
 
 
 def _videos() -> Rows:
-    cells: dict[Any, dict[str, Any]] = {}
-    for row in load("reader")["rows"]:
-        cells.setdefault((row["clip"], row["pattern"]), {})[row["reader"]] = row
-    own = "{ms:.1f}|{ratio:.2f}|{spread[0]:.2f}–{spread[1]:.2f}"
+    rows = load("reader")["rows"]
+    decord = {(row["clip"], row["pattern"]): f"{row['ms']:.1f}" for row in rows if row["reader"] == "decord"}
     return [
-        [clip, "", f"{readers['decord']['ms']:.1f}", *own.format(**readers["ours"]).split("|")]
-        for (clip, _), readers in cells.items()
+        [row["clip"], "", decord[row["clip"], row["pattern"]]]
+        + [f"{row['ms']:.1f}", f"{row['ratio']:.2f}", _span(row["spread"])]
+        for row in rows
+        if row["reader"] == "ours"
     ]
 
 
-def _formats() -> Rows:
-    rows = []
-    for row in load("pipeline")["rows"] + load("pipeline_dense")["rows"]:
-        videos = [row["clips"][name] for name in _VIDEOS]
-        spreads = ["{:.2f}–{:.2f}".format(*video["spread"]) for video in videos if "spread" in video]
-        ms = ", ".join(f"{video['ms']:.2f}" for video in videos)
-        cells = [f"{row['bytes']:,}", RECIPES[row["recipe"]], ms, f"{row['ratio']:.2f}×"]
-        rows.append(["", *cells, "; ".join(spreads)])
-    return rows
+def _format_cells(row: Any) -> list[str]:
+    videos = [row["clips"][name] for name in _VIDEOS]
+    spreads = "; ".join(_span(video["spread"]) for video in videos if "spread" in video)
+    ms = ", ".join(f"{video['ms']:.2f}" for video in videos)
+    return ["", f"{row['bytes']:,}", RECIPES[row["recipe"]], ms, f"{row['ratio']:.2f}×", spreads]
 
 
-def _clips_per_video() -> Rows:
-    rows = []
-    for row in load("clips_per_video")["several"]:
-        medians = ", ".join(f"{row['gains'][name]['median']:.2f}" for name in _VIDEOS)
-        cells = [RECIPES[row["recipe"]], str(row["number"]), medians]
-        rows.append([*cells, f"{row['gain']:.2f}×", f"{row['mib']:.0f}"])
-    return rows
+def _clips_per_video_cells(row: Any) -> list[str]:
+    medians = ", ".join(f"{row['gains'][name]['median']:.2f}" for name in _VIDEOS)
+    return [RECIPES[row["recipe"]], *_cells(f"{{number}} | {medians} | {{gain:.2f}}× | {{mib:.0f}}", row)]
 
 
-def _frames_cache() -> Rows:
-    rows = []
-    for row in load("frames_cache")["rows"]:
-        costs = [f"{row['without_ms']:.0f}", f"{row['with_ms']:.0f}", f"{row['ratio']:.2f}"]
-        later = f"{row['later_ms']:.1f} ({row['later_ratio']:.2f})" if row["later_ms"] else "–"
-        rows.append(["", str(row["key_distance"]), str(row["runs"]), *costs, later, f"{row['kept_mb']:.0f}"])
-    return rows
+def _frames_cache_cells(row: Any) -> list[str]:
+    later = "{later_ms:.1f} ({later_ratio:.2f})" if row["later_ms"] else "–"
+    line = "{key_distance} | {runs} | {without_ms:.0f} | {with_ms:.0f} | {ratio:.2f}"
+    return ["", *_cells(f"{line} | {later} | {{kept_mb:.0f}}", row)]
 
 
 def _clip_ratios(name: str, kind: str) -> list[str]:
@@ -275,17 +237,11 @@ def _clip_ratios(name: str, kind: str) -> list[str]:
     return [f"{rows[recipe]:.1f}×" for recipe in RECIPES]
 
 
-def _presets() -> Rows:
-    clips = {
-        "original": _clip_ratios("pipeline", "video"),
-        "sparse": _clip_ratios("pipeline", "prepared"),
-        "dense": _clip_ratios("pipeline_dense", "prepared"),
-    }
-    return [
-        ["", "", f"{row['bytes']:.3g}", f"{row['sparse-8']:.1f}×", f"{row['32x2']:.1f}×"]
-        + clips.get(row["preset"], ["", ""])
-        for row in load("presets")["rows"]
-    ]
+def _preset_cells(row: Any) -> list[str]:
+    sources = {"original": ("pipeline", "video"), "dense": ("pipeline_dense", "prepared")}
+    clips = sources.get(row["preset"], ("pipeline", "prepared") if row["preset"] == "sparse" else None)
+    cells = _cells("{bytes:.3g} | {sparse-8:.1f}× | {32x2:.1f}×", row)
+    return ["", "", *cells, *(_clip_ratios(*clips) if clips else ["", ""])]
 
 
 def _packed() -> Rows:
@@ -298,47 +254,29 @@ def _packed() -> Rows:
 
 def _saving() -> Rows:
     found = load("saving")
-    return [
-        ["", f"{found['plain_sec']:.2f} s", "1"],
-        ["", f"{found['background_sec']:.2f} s", f"{found['ratio']:.3f}"],
-        ["", f"{found['first_sec']:.2f} s", f"{found['first_sec'] / found['plain_sec']:.3f}"],
-    ]
+    shares = {"plain": "1", "background": f"{found['ratio']:.3f}"}
+    shares["first"] = f"{found['first_sec'] / found['plain_sec']:.3f}"
+    return [["", f"{found[f'{kind}_sec']:.2f} s", share] for kind, share in shares.items()]
 
 
 def _live() -> Rows:
-    found = load("live")
-    return [
-        [
-            *("", f"{side['seconds']}", f"{side['num_frames']:,}", f"{side['num_windows']}"),
-            *(f"{side['delay_sec'][0]:.2g}, {side['delay_sec'][1]:.2g}", f"{side['num_dropped']}"),
-            "–".join(f"{memory:.0f}" for memory in side["memory_mb"]),
-        ]
-        for side in (found["fast"], found["slow"])
-    ]
+    line = "| | {seconds} | {num_frames:,} | {num_windows} | {delay_sec[0]:.2g}, {delay_sec[1]:.2g}"
+    line += " | {num_dropped} | {memory_mb[0]:.0f}–{memory_mb[1]:.0f}"
+    return [_cells(line, load("live")[side]) for side in ("fast", "slow")]
 
 
 def _dali(result: str) -> Rows:
-    cells: dict[Any, dict[str, Any]] = {}
-    for row in load(result)["rows"]:
-        cells.setdefault((row["recipe"], row["clip"], row["codec"].upper()), {})[row["side"]] = row
-    rows = []
-    for (recipe, clip, codec), sides in cells.items():
-        ours = sides.pop("ours")
-        (dali,) = sides.values()
+    found, rows = load(result)["rows"], []
+    for ours, dali in zip(found[::2], found[1::2]):
         spans = ["{ms:.1f} ({spread[0]:.1f}–{spread[1]:.1f})".format(**row) for row in (ours, dali)]
-        rows.append([RECIPES[recipe], f"{clip}, {codec}", *spans, f"{dali['ratio']:.2f}×"])
+        video = f"{dali['clip']}, {dali['codec'].upper()}"
+        rows.append([RECIPES[dali["recipe"]], video, *spans, f"{dali['ratio']:.2f}×"])
     return rows
 
 
-def _onnx_gpu() -> Rows:
-    return [
-        [
-            "",
-            *(f"{row['ms'][batch][name]:.1f}" for batch in row["ms"] for name in row["ms"][batch]),
-            *(f"{row['new_shape_ms'][search]:.0f}" for search in row["new_shape_ms"]),
-        ]
-        for row in load("onnx_gpu")["networks"].values()
-    ]
+def _onnx_gpu_cells(row: Any) -> list[str]:
+    times = [f"{ms:.1f}" for by_program in row["ms"].values() for ms in by_program.values()]
+    return ["", *times, *(f"{ms:.0f}" for ms in row["new_shape_ms"].values())]
 
 
 def _top1(row: Mapping[str, Any]) -> list[str]:
@@ -347,35 +285,31 @@ def _top1(row: Mapping[str, Any]) -> list[str]:
     return [f"{mean(values):.1f}%", ", ".join(f"{value:.1f}" for value in values)]
 
 
-def _runs(result: str) -> Rows:
-    return [["", *_top1(row)] for row in load(result)["rows"].values()]
+def _runs(*results: str) -> Table:
+    """Top-1 of the rows of a result; the same rows of several results stand beside each other."""
+
+    def rows() -> Rows:
+        found = [load(result)["rows"].values() for result in results]
+        return [["", *(cell for row in rows for cell in _top1(row))] for rows in zip(*found, strict=True)]
+
+    return rows
 
 
-def _few_videos(*results: str) -> Rows:
-    """The same rows of several results beside each other."""
-    found = [load(result)["rows"].values() for result in results]
-    return [["", *(cell for row in rows for cell in _top1(row))] for rows in zip(*found, strict=True)]
-
-
-def _multigrid(result: str) -> Rows:
+def _multigrid(result: str) -> Table:
     """Costs are relative to the plain runs with the same seeds."""
-    rows = load(result)["rows"]
-    return [
-        [name, str(row["epochs"]), str(row["steps"]), *_top1(row)]
-        + [
-            f"{mean(row[cost]) / mean(rows['plain'][cost][: len(row[cost])]):.2f}"
-            for cost in ("train_sec", "wall_sec", "cpu_sec")
-        ]
-        for name, row in rows.items()
-    ]
+
+    def cells(row: Any) -> list[str]:
+        plain = load(result)["rows"]["plain"]
+        costs = ((row[cost], plain[cost]) for cost in ("train_sec", "wall_sec", "cpu_sec"))
+        shares = [f"{mean(own) / mean(baseline[: len(own)]):.2f}" for own, baseline in costs]
+        return [*_cells("{name} | {epochs} | {steps}", row), *_top1(row), *shares]
+
+    return _each(result, cells)
 
 
-def _causes() -> Rows:
-    """Runs of one seed, a row each, with top-1 after each epoch."""
-    return [
-        [name, ", ".join(f"{100 * top1:.1f}" for _, top1 in row["curves"][0])]
-        for name, row in load("multigrid_causes")["rows"].items()
-    ]
+def _cause_cells(row: Any) -> list[str]:
+    """Of a run of one seed, with top-1 after each epoch."""
+    return [row["name"], ", ".join(f"{100 * top1:.1f}" for _, top1 in row["curves"][0])]
 
 
 _TRIED = ("ours", "ours, checked", "ours, nearest", "decord", "OpenCV", "torchcodec")
@@ -413,83 +347,82 @@ def _reader_sequences() -> Rows:
 
 def _explain() -> Rows:
     """Explanations of each network by each method."""
-    return [
-        ["", "", str(row["hits"]), f"{row['ratio']:.2f}", str(row["untrained_hits"])]
-        + [f"{row['untrained_ratio']:.2f}", f"{row['sec']:.2f}"]
-        for network in load("explain")["networks"].values()
-        for row in (network["gradcam"], network["occlusion"])
-    ]
+    line = "| | | {hits} | {ratio:.2f} | {untrained_hits} | {untrained_ratio:.2f} | {sec:.2f}"
+    networks = load("explain")["networks"].values()
+    return [_cells(line, network[way]) for network in networks for way in ("gradcam", "occlusion")]
 
 
-_SPREAD = "{spread[0]:.2f}–{spread[1]:.2f}"
-TABLES: Mapping[str, Callable[[], Rows]] = {
+TABLES: Mapping[str, Table] = {
     "networks": _networks,
     "networks_of_readme": partial(_networks, of_readme=True),
-    "quickstart": partial(_runs, "quickstart"),
-    "multigrid": partial(_multigrid, "multigrid_training"),
-    "multigrid_56": partial(_multigrid, "multigrid_training_56"),
-    "multigrid_28": partial(_multigrid, "multigrid_training_28"),
-    "multigrid_causes": _causes,
-    "trainer": partial(
-        _lines,
-        "trainer",
-        ["", "{bare_steps_per_sec:.2f}", "", ""],
-        ["", "{trainer_steps_per_sec:.2f}", "{cost:+.2%}", "{cost_spread[0]:+.1%} … {cost_spread[1]:+.1%}"],
-    ),
+    "quickstart": _runs("quickstart"),
+    "multigrid": _multigrid("multigrid_training"),
+    "multigrid_56": _multigrid("multigrid_training_56"),
+    "multigrid_28": _multigrid("multigrid_training_28"),
+    "multigrid_causes": _each("multigrid_causes", _cause_cells),
+    "trainer": _trainer,
     "saving": _saving,
     "live": _live,
-    "remote": partial(
-        _each,
+    "remote": _each(
         "remote",
-        *("{workers}", "", "{clips_per_sec:.0f}", "{spread[0]:.0f}–{spread[1]:.0f}", "{ratio:.2f}"),
-        *("{mb_fetched:.0f}", "{num_requests:.0f}"),
+        "{workers} | | {clips_per_sec:.0f} | {spread[0]:.0f}–{spread[1]:.0f} | {ratio:.2f}"
+        " | {mb_fetched:.0f} | {num_requests:.0f}",
     ),
-    "features": partial(
-        _each, "features", "", "{network_sec:.2f} s", "{features_sec:.4f} s", "{ratio:.0f}×", key="networks"
+    "features": _each(
+        "features", "| | {network_sec:.2f} s | {features_sec:.4f} s | {ratio:.0f}×", "networks"
     ),
-    "shift": partial(_each, "shift", "", "", "", "{ms:.4g}", "{speedup:.1f}×", "{mib:.4g}"),
+    "shift": _each("shift", "| | | | {ms:.4g} | {speedup:.1f}× | {mib:.4g}"),
     "precision": _precision,
-    "cpu": lambda: _of_networks(load("cpu")["networks"], _cpu_cells),
-    "cpu_runtimes": lambda: _of_networks(load("cpu_runtimes"), _runtime_cells),
-    "cpu_operators": _cpu_operators,
-    "int8": _int8,
-    "int8_trained": _int8_trained,
+    "cpu": _of_networks("cpu", _cpu_cells),
+    "cpu_runtimes": _of_networks("cpu_runtimes", _runtime_cells),
+    "cpu_operators": _each("cpu", _operator_cells, "operators"),
+    "int8": _each("int8", _int8_cells, "networks"),
+    "int8_trained": _each(
+        "int8",
+        "| | {top1[Paddle]:.1%} | {top1[float ONNX]:.1%} | {top1[int8 ONNX]:.1%} | {videos} | {float_layers}",
+        "trained",
+    ),
     "prediction": _prediction,
-    "serving": _serving,
-    "wrong_labels": _wrong_labels,
+    "serving": _each("serving", _serving_cells, "parts"),
+    "wrong_labels": lambda: [
+        _cells(
+            "{videos:,} | {wrong:,} | {suggested:,} | {wrong_in_tenth} / {first_tenth} | {found} / {wrong}",
+            load("wrong_labels"),
+        )
+    ],
     "processes": _processes,
-    "paddlevideo": partial(_each, "paddlevideo", "", "{clip}", "{cpu_ratio:.1f}×", "{wall_ratio:.1f}×"),
+    "paddlevideo": _each("paddlevideo", "| | {clip} | {cpu_ratio:.1f}× | {wall_ratio:.1f}×"),
     "decoders": _decoders,
     "videos": _videos,
-    "formats": _formats,
-    "duplicates": partial(_each, "duplicates", "", "{copies}", "{found}", key="kinds"),
-    "duplicates_lists": partial(
-        _each,
+    "formats": lambda: [
+        row for result in ("pipeline", "pipeline_dense") for row in _each(result, _format_cells)()
+    ],
+    "duplicates": _each("duplicates", "| | {copies} | {found}", "kinds"),
+    "duplicates_lists": _each(
         "duplicates",
-        *("{videos:,}", "{cpu_sec:.1f} s", "{recall:.1%}", "{wrong}", "{memory_mib:.0f} MiB"),
-        key="lists",
+        "{videos:,} | {cpu_sec:.1f} s | {recall:.1%} | {wrong} | {memory_mib:.0f} MiB",
+        "lists",
     ),
     "explain": _explain,
-    "fine_tuning": partial(_each, "fine_tuning", "", "{memory_mib:.0f}"),
-    "imbalance": partial(_runs, "imbalance"),
-    "several_labels": partial(_runs, "several_labels"),
-    "clips_per_video": _clips_per_video,
-    "frames_cache": _frames_cache,
-    "clips_per_video_training": partial(_runs, "clips_per_video_training"),
-    "few_videos": partial(_few_videos, "few_videos_5", "few_videos_20"),
-    "lora": partial(_each, "lora", "", "{memory_mib:.0f}", "{ratio:.2f}×"),
-    "distillation": partial(_few_videos, "distillation_5", "distillation_20"),
-    "presets": _presets,
+    "fine_tuning": _each("fine_tuning", "| | {memory_mib:.0f}"),
+    "imbalance": _runs("imbalance"),
+    "several_labels": _runs("several_labels"),
+    "clips_per_video": _each("clips_per_video", _clips_per_video_cells, "several"),
+    "frames_cache": _each("frames_cache", _frames_cache_cells),
+    "clips_per_video_training": _runs("clips_per_video_training"),
+    "few_videos": _runs("few_videos_5", "few_videos_20"),
+    "lora": _each("lora", "| | {memory_mib:.0f} | {ratio:.2f}×"),
+    "distillation": _runs("distillation_5", "distillation_20"),
+    "presets": _each("presets", _preset_cells),
     "packed": _packed,
-    "loader": partial(
-        _each,
+    "loader": _each(
         "loader",
-        *("", "{workers}", "", "{batches_per_sec:.2f}", _SPREAD, "{ratio:.2f}×", "{cpu_ms:.1f}"),
-        "{cpu_ratio:.2f}×",
+        "| | {workers} | | {batches_per_sec:.2f} | {spread[0]:.2f}–{spread[1]:.2f} | {ratio:.2f}×"
+        " | {cpu_ms:.1f} | {cpu_ratio:.2f}×",
     ),
     "dali": partial(_dali, "dali"),
     "dali_gpu": partial(_dali, "dali_gpu"),
-    "onnx_gpu": _onnx_gpu,
+    "onnx_gpu": _each("onnx_gpu", _onnx_gpu_cells, "networks"),
     "reader_sequences": _reader_sequences,
     "reader_trials": _reader_trials,
     "reader_trials_files": _reader_trials_files,

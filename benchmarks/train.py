@@ -3,19 +3,15 @@
 With `--side`, several settings in turn, each in processes of its own.
 """
 
-import argparse
 import contextlib
 import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import paddle
-
-from benchmarks.measuring import ROOT, json_of_process, medians_in_turn, memory_mib
+from benchmarks.measuring import ROOT, Positive, json_of_process, medians_in_turn, memory_mib
 from paddlevideo_fast.apps.doctor.timing import SyntheticLoader, own_loader, time_steps
 from paddlevideo_fast.assembly import plan_run, training_setup
-from paddlevideo_fast.cli import add_config_arguments, count
 from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.device import gpu_memory_mb
 from paddlevideo_fast.engine.protocols import BatchLoader
@@ -23,22 +19,6 @@ from paddlevideo_fast.errors import BadSampleShareError
 from paddlevideo_fast.loader import ClipLoader
 
 MEASURED = ("clips_per_sec", "step_sec", "wait_share", "memory_mib", "gpu_mib")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    add_config_arguments(parser)
-    parser.add_argument("--synthetic", action="store_true", help="made-up batches: training without reading")
-    parser.add_argument("--steps", type=count(1), default=30, help="optimizer steps to time (default 30)")
-    parser.add_argument("--warmup", type=count(1), default=5, help="steps before them (default 5)")
-    parser.add_argument(
-        "--side",
-        nargs="+",
-        action="append",
-        metavar="KEY=VALUE",
-        help="overrides of a side that is compared, such as num_threads=2; the first side is the baseline",
-    )
-    parser.add_argument("--rounds", type=count(1), default=3, help="processes of each side (default 3)")
 
 
 def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup: int = 5) -> dict[str, Any]:
@@ -51,7 +31,7 @@ def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup:
         warmup: steps before them.
 
     Returns:
-        "device", "paddle", "batches" ("real" or "synthetic"), "num_workers", "steps", "steps_per_sec",
+        "batches" ("real" or "synthetic"), "num_workers", "steps", "steps_per_sec",
         "clips_per_sec", "step_sec" and "wait_share", the share of the time spent waiting for a batch.
 
     Raises:
@@ -66,8 +46,6 @@ def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup:
             used = SyntheticLoader(loader.batch_sampler.batch_size, shape, parts.model)
         times = time_steps(parts, used, steps, warmup, budget_sec=float("inf"))
     return {
-        "device": paddle.get_device(),
-        "paddle": paddle.__version__,
         "batches": "synthetic" if synthetic else "real",
         "num_workers": getattr(used, "num_workers", 0),
         "steps": times.num_steps,
@@ -91,11 +69,11 @@ def run(
     config: str,
     override: Sequence[str],
     imports: Sequence[str] | None,
-    synthetic: bool,
-    steps: int,
-    warmup: int,
-    side: Sequence[Sequence[str]] | None,
-    rounds: int,
+    synthetic: bool = False,
+    steps: Positive = 30,
+    warmup: Positive = 5,
+    side: Sequence[Sequence[str]] = (),
+    rounds: Positive = 3,
 ) -> dict[str, Any]:
     """Times steps of one setting, or of several.
 
@@ -103,10 +81,11 @@ def run(
         config: a file.
         override: KEY=VALUE; `imports` are among them.
         imports: names of plug-ins.
-        synthetic: train on made-up batches.
-        steps: to time.
+        synthetic: train on made-up batches, without reading.
+        steps: optimizer steps to time.
         warmup: steps before these.
-        side: overrides of each side; None: times the config as it is, in this process.
+        side: KEY=VALUE … of a side that is compared, such as num_threads=2; the first side is the baseline.
+            Without sides, the config is timed as it is, in this process.
         rounds: processes of each side.
 
     Returns:
@@ -117,13 +96,10 @@ def run(
     Raises:
         PaddleVideoFastError: training fails.
     """
-    if side is None:
+    if not side:
         rate = training_rate(load_config(config, override), synthetic, steps, warmup)
-        return {
-            **rate,
-            "memory_mib": memory_mib("VmHWM"),
-            "gpu_mib": gpu_memory_mb().get("memory_peak_mb", 0),
-        }
+        on_gpu = gpu_memory_mb().get("memory_peak_mb", 0)
+        return {**rate, "memory_mib": memory_mib("VmHWM"), "gpu_mib": on_gpu}
     command = [sys.executable, ROOT / "tools" / "benchmark.py", "train", "-c", config, "--json"]
     command += ["--steps", steps, "--warmup", warmup, *["--synthetic"] * synthetic]
 
@@ -134,5 +110,6 @@ def run(
 
     sides = {" ".join(overrides): partial(measure, overrides) for overrides in side}
     rows = [{"side": name, **row} for name, row in medians_in_turn(sides, rounds).items()]
-    first = rows[0]["clips_per_sec"]
-    return {"config": config, "rows": [{**row, "ratio": row["clips_per_sec"] / first} for row in rows]}
+    for row in rows:
+        row["ratio"] = row["clips_per_sec"] / rows[0]["clips_per_sec"]
+    return {"config": config, "rows": rows}

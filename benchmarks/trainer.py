@@ -1,8 +1,5 @@
 """What the trainer costs over a bare Paddle loop on the same model and batches."""
 
-import argparse
-import io
-import logging
 import statistics
 import tempfile
 from collections.abc import Callable
@@ -11,9 +8,8 @@ from typing import Any
 
 import paddle
 
-from benchmarks.measuring import ratios, time_in_turn
+from benchmarks.measuring import Positive, log_to_memory, ratios, time_in_turn
 from paddlevideo_fast.apps.doctor.device_check import BatchList, made_up_batches
-from paddlevideo_fast.cli import count
 from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.callbacks import Callback, LearningRate, Recorder
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink
@@ -30,37 +26,28 @@ MODEL = {
 OPTIMIZER = {"name": "Momentum", "momentum": 0.9, "learning_rate": 0.01, "weight_decay": 1e-4}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds this benchmark's options."""
-    parser.add_argument("--steps", type=count(1), default=10, help="optimizer steps in a round")
-    parser.add_argument("--rounds", type=count(1), default=9, help="rounds of each side")
-    parser.add_argument("--batch-size", type=count(1), default=8, help="clips of 8 x 56 x 56")
-
-
-def run(steps: int, rounds: int, batch_size: int) -> dict[str, Any]:
+def run(steps: Positive = 10, rounds: Positive = 9, batch_size: Positive = 8) -> dict[str, Any]:
     """Times rounds of both loops in turn.
 
     Both take uint8 batches through the same `Preprocess`, forward, loss, backward and optimizer step; ours
     adds what a run adds: the learning-rate curve, device seeds, records every 10 steps and `metrics.jsonl`.
 
+    Args:
+        steps: optimizer steps in a round.
+        rounds: of each side.
+        batch_size: clips of 8 x 56 x 56.
+
     Returns:
-        "device", "paddle", each side's median steps a second, and "cost": the share of time that the
-        trainer adds, the median over rounds of neighbouring pairs.
+        Each side's median steps a second, and "cost": the share of time that the trainer adds, the median
+        over rounds of neighbouring pairs.
     """
-    # the log lines are formatted and written, but to memory: they are part of the cost, not of the output
-    logger = logging.getLogger("paddlevideo_fast")
-    logger.handlers, logger.propagate = [logging.StreamHandler(io.StringIO())], False
-    logger.setLevel(logging.INFO)
+    log_to_memory()
     batches = made_up_batches(steps, batch_size)
     with tempfile.TemporaryDirectory() as folder:
         sides = {"bare": _bare_loop(batches), "trainer": _trainer_loop(batches, Path(folder))}
         seconds = time_in_turn(sides, rounds, warmup=1)
     costs = [ratio - 1 for ratio in ratios(seconds["trainer"], seconds["bare"])]
     return {
-        "device": paddle.get_device(),
-        "paddle": paddle.__version__,
-        "steps": steps,
-        "rounds": rounds,
         "bare_steps_per_sec": steps / statistics.median(seconds["bare"]),
         "trainer_steps_per_sec": steps / statistics.median(seconds["trainer"]),
         "cost": statistics.median(costs),

@@ -16,9 +16,8 @@ from paddlevideo_fast.cli import (
 )
 from paddlevideo_fast.config.startup import prepare_process
 
-# Modules of benchmarks/ with `add_arguments(parser)` and `run(...)`, whose arguments are named like the
-# options; it returns what was measured as JSON values. Each module is imported when it is asked for, so none
-# needs what another one needs.
+# Modules of benchmarks/ with a function `run`, whose arguments are the options; it returns what was measured
+# as JSON values. Each module is imported when it is asked for, so none needs what another one needs.
 BENCHMARKS = {
     "cpu": "a training step, a prediction and operators on a CPU: here, in an earlier revision, in PyTorch",
     "dali": "training clips through NVIDIA DALI on a CPU or a GPU, and through our own reader",
@@ -49,7 +48,6 @@ BENCHMARKS = {
     "trainer": "what the trainer costs over a bare Paddle loop",
     "wrong_labels": "wrong labels among the videos that data report suggests",
 }
-WITHOUT_RESULT = ("tables",)  # it writes files of its own
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,23 +68,16 @@ def _run(chosen: argparse.Namespace) -> None:
     _prepare(chosen.options)
     with quiet_import():
         module = importlib.import_module(f"benchmarks.{chosen.benchmark}")
-        from benchmarks.measuring import show
-    options = vars(parser_of(chosen.benchmark, module).parse_args(chosen.options))
-    if chosen.benchmark in WITHOUT_RESULT:
-        module.run(**options)
-        return
-    output = options.pop("json"), options.pop("save")
-    show(module.run(**options), *output)
+        from benchmarks.measuring import show_run
+    show_run(module.run, **vars(parser_of(chosen.benchmark, module).parse_args(chosen.options)))
 
 
 def parser_of(name: str, module: ModuleType) -> argparse.ArgumentParser:
     """The parser of a benchmark, whose module is imported."""
-    from benchmarks.measuring import add_output_arguments
+    from benchmarks.measuring import add_options
 
     parser = argparse.ArgumentParser(prog=f"tools/benchmark.py {name}", description=module.__doc__)
-    module.add_arguments(parser)
-    if name not in WITHOUT_RESULT:
-        add_output_arguments(parser)
+    add_options(parser, module.run)
     return parser
 
 

@@ -1,11 +1,13 @@
 """Every command of tools/benchmark.py runs and writes what it says; its numbers depend on the machine."""
 
 import functools
+import importlib
 import importlib.util
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import paddle
 import pytest
@@ -278,8 +280,8 @@ def test_gpu_measures_every_network(measure, forked):
 @needs_onnx
 def test_runtimes_of_exported_networks(measure, forked):
     result = measure("cpu", "--runtimes", "--networks", "x3d_s", "--threads", 1, "--rounds", 1)
-    assert set(result["x3d_s"]["1"]) == set(cpu_child.RUNTIMES)
-    assert result["x3d_s"]["1"]["network"]["predict"][0] > 0
+    assert set(result["networks"]["x3d_s"]["1"]) == set(cpu_child.RUNTIMES)
+    assert result["networks"]["x3d_s"]["1"]["network"]["predict"][0] > 0
 
 
 @pytest.mark.slow
@@ -456,7 +458,7 @@ PIPELINES["Pick"] = Pick""",
 
 def test_paddlevideo_is_measured_from_a_checkout(measure, tmp_path):
     with pytest.raises(PaddleVideoFastError, match="is no checkout of PaddleVideo"):
-        paddlevideo.run([], tmp_path)
+        paddlevideo.run([], paddlevideo=tmp_path)
     for name, text in _CHECKOUT.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -485,3 +487,24 @@ def test_runs_that_share_frames_have_the_losses_of_runs_that_do_not():
     assert (row["runs"], row["clips"], row["losses"]) == (2, 16, 2)
     assert row["kept_mb"] > 0
     assert row["without_ms"] > 0 < row["with_ms"]
+
+
+def test_options_are_the_arguments_of_a_benchmark(command, capsys):
+    def options(name, *words):
+        module = importlib.import_module(f"benchmarks.{name}")
+        return vars(command("benchmark").parser_of(name, module).parse_args(words))
+
+    shown = {"as_json": False, "save": None}
+    assert options("exactness", "--clip", "h264.mp4", "--clip", "vp9.webm", "wmv2.wmv") == {
+        "clip": ["h264.mp4", "vp9.webm", "wmv2.wmv"],
+        **shown,
+    }
+    words = ("a.mp4", "b.mp4", "--paddlevideo", "there", "--rounds", "3")
+    paths = {"clips": [Path("a.mp4"), Path("b.mp4")], "paddlevideo": Path("there")}
+    assert options("paddlevideo", *words) == {**paths, "rounds": 3, **shown}
+    for wrong in (["exactness", "--clip", "none"], ["paddlevideo", "a.mp4"], ["explain", "--runs"]):
+        with pytest.raises(SystemExit):
+            options(*wrong)
+    with pytest.raises(SystemExit):
+        options("shift", "--help")
+    assert "timed calls a side; 0: as many as take about 3 seconds" in capsys.readouterr().out

@@ -9,8 +9,8 @@ def test_copies_and_simulated_lists_are_counted(make_clip, tmp_path, monkeypatch
     make_clip(tmp_path / "clip.mp4", 60, size=(160, 96))
     monkeypatch.setattr(duplicates, "_CLIPS", ("clip.mp4",))
     monkeypatch.setattr(duplicates, "_NUM_COPIES", 7)
-    result = duplicates.run(tmp_path, 6, 1, [60])
-    assert (result["videos"], result["real"]) == (6, 1)
+    result = duplicates.run(clips=tmp_path, videos=6, simulated=[60])
+    assert result["real"] == 1
     assert {kind: row["copies"] for kind, row in result["kinds"].items()} == dict.fromkeys(
         duplicates.COPIES, 1
     )

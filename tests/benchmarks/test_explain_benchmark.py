@@ -37,7 +37,7 @@ def test_both_methods_are_measured(tmp_path):
     cfg.save(folder / "config.yaml")
     model = build_model(cfg["MODEL"], load_pretrained=False)
     paddle.save(model.state_dict(), str(folder / "TSM_motion_best.pdparams"))
-    result = explain.run([folder], 2)
+    result = explain.run(runs=[folder], clips=2)
     row = result["networks"]["tsm_motion"]
     assert 0 <= row["top1"] <= 1
     for way in ("gradcam", "occlusion"):
