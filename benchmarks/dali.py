@@ -30,7 +30,7 @@ _ENCODERS = {
 
 def run(
     clips: Sequence[str],
-    recipe: Annotated[Sequence[str], RECIPES] = tuple(RECIPES),
+    recipe: Annotated[tuple[str, ...], RECIPES] = tuple(RECIPES),
     batch_size: Positive = 4,
     rounds: Positive = 9,
     seed: Natural = 0,

@@ -154,7 +154,7 @@ def add_options(parser: argparse.ArgumentParser, run: Callable[..., Any]) -> Non
     The docstring of `run` has their help. An argument without a default is a word, or an option that must be
     given where it is keyword-only. `Annotated[…, function]` reads the text of a value with the function,
     `Annotated[…, collection]` has the choices. A sequence takes several values, in one option or in several;
-    a sequence of sequences takes one sequence with each option.
+    a tuple one value with each option, a sequence of sequences one sequence.
 
     Args:
         parser: of the benchmark. What is not given is absent from what it returns.
@@ -202,6 +202,8 @@ def _taken(annotation: Any) -> dict[str, Any]:
     if origin is Sequence:
         of_each = _taken(arguments[0])
         return {"nargs": "*", **of_each, "action": "append" if "nargs" in of_each else "extend"}
+    if origin is tuple:
+        return {**_taken(arguments[0]), "action": "append"}
     if type(None) in arguments:
         return _taken(arguments[0])
     return {"type": annotation}

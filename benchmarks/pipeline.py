@@ -67,7 +67,7 @@ def run(
     clips: Sequence[str],
     prepared: str | None = None,
     packed: str | None = None,
-    recipe: Annotated[Sequence[str], RECIPES] = tuple(RECIPES),
+    recipe: Annotated[tuple[str, ...], RECIPES] = tuple(RECIPES),
     rounds: Positive = 15,
     seed: Natural = 0,
     clips_per_video: Sequence[Annotated[int, count(2)]] = (),

@@ -7,6 +7,7 @@ repository.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -22,6 +23,7 @@ import pytest
 from paddlevideo_fast.apps.data.command import TOOLS
 from paddlevideo_fast.cli.commands import COMMANDS
 from paddlevideo_fast.cli.config import _VERBS as VERBS
+from tools.benchmark import BENCHMARKS, parser_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -131,6 +133,9 @@ def test_flags_in_the_text_exist():
     ]
     sources += [ROOT / "tests" / "fuzz_config.py", ROOT / "tools" / "benchmark.py"]
     text = " ".join([*(path.read_text(encoding="utf-8") for path in sources), _FOREIGN_FLAGS])
+    for name in BENCHMARKS:
+        parser = parser_of(name, importlib.import_module(f"benchmarks.{name}"))
+        text += " ".join(["", *parser._option_string_actions])
     known = {flag.replace("-", "_") for flag in re.findall(r"(?<![\w-])--([a-z][\w-]*)", text)}
     for page in sorted((DOCS / "en").glob("*.md")):
         for code in re.findall(r"`([^`\n]+)`", prose(page)):
