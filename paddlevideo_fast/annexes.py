@@ -18,10 +18,14 @@ _TABLE: dict[str, dict[str, str]] = {
         "EMA": "engine.callbacks.ema",
         "PRECISEBN": "engine.callbacks.precise_bn",
         "SELECTION": "engine.callbacks.evaluation",
+        "report": "extensions.report.extension",
+        "TRACKERS": "extensions.trackers.trackers",
+        "use_visualdl": "extensions.trackers.trackers",
+        "profiler_options": "extensions.profiler.profiling",
     },
 }
 # extensions that take part in a run whose config does not name them
-ALWAYS = ("SELECTION",)
+ALWAYS = ("SELECTION", "report", "TRACKERS")
 
 
 @functools.cache

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
@@ -161,7 +162,7 @@ class _Page:
 
     def group(self, group: Group, path: KeyNames) -> Lines:
         if group.settings:
-            yield from self.arguments(group.settings)
+            yield from self.arguments(group.settings, more=group.options_at_top())
         names_of: dict[int, list[str]] = {}  # train, valid and test are one section under three keys
         members = group.all_members()
         for name, section in members.items():
@@ -195,14 +196,16 @@ class _Page:
             yield from self.heading((*path, name))
             yield from self.part(part, (*path, name))
 
-    def arguments(self, cls: type, injected: KeyNames = ()) -> Lines:
-        """The table of what a config may set of a class."""
-        arguments = [item for item in arguments_of(cls).values() if item.name not in injected]
-        meanings = argument_texts(cls)
+    def arguments(
+        self, cls: type, injected: KeyNames = (), more: Mapping[str, type] = MappingProxyType({})
+    ) -> Lines:
+        """The table of what a config may set of a class, and of some arguments of others."""
+        arguments = [(cls, item) for item in arguments_of(cls).values() if item.name not in injected]
+        arguments += [(owner, arguments_of(owner)[name]) for name, owner in more.items()]
         if arguments:
             yield from (self.text["columns"], "|---|---|---|---|")
-            for argument in arguments:
-                yield self._row(cls, argument, meanings.get(argument.name, ""))
+            for owner, argument in arguments:
+                yield self._row(owner, argument, argument_texts(owner).get(argument.name, ""))
         else:
             yield self.text["none"]
         yield ""

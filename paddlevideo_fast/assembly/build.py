@@ -18,6 +18,7 @@ from paddlevideo_fast.device import tune_gpu
 from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator, Precision, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.protocols import BatchLoader
+from paddlevideo_fast.engine.sinks import Sink
 from paddlevideo_fast.extensions.distillation.setup import Distillation, make_distillation
 from paddlevideo_fast.extensions.features.setup import head_only, with_features
 from paddlevideo_fast.extensions.lora.lora import add_lora
@@ -47,6 +48,7 @@ class TrainingSetup:
         valid: the validation data; None where the run does not validate.
         store: where checkpoints go; None before the run has its output folder.
         callbacks: further ones, which extensions add while they change the network.
+        sinks: further places where records go, on rank 0, which extensions add with their callbacks.
         trains_later: names of parameters that are frozen now and will train later.
         notes: lines for the log, before the first step.
         distillation: gives the loss in place of the model.
@@ -61,6 +63,7 @@ class TrainingSetup:
     valid: Split | None = None
     store: CheckpointStore | None = None
     callbacks: list[Callback] = field(default_factory=list)
+    sinks: list[Sink] = field(default_factory=list)
     trains_later: frozenset[str] = frozenset()
     notes: list[str] = field(default_factory=list)
     distillation: Distillation | None = None
@@ -69,6 +72,12 @@ class TrainingSetup:
     def spec(self) -> RunSpec:
         """What the run was planned for."""
         return self.plan.spec
+
+    @property
+    def output_folder(self) -> Path:
+        """The folder of the run, which has one by then."""
+        assert self.store is not None
+        return self.store.folder
 
     @property
     def accumulate_steps(self) -> int:

@@ -19,7 +19,6 @@ from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.engine.extension import Problem, Problems
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.extensions.distillation.teacher import distillation_problems
-from paddlevideo_fast.extensions.profiler.profiling import ProfilerOptions
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import FrameDecoder, VideoDecoder
 from paddlevideo_fast.loader.sampling import FrameSampler
@@ -88,8 +87,6 @@ def _report(spec: RunSpec, problems: Iterable[Problem]) -> None:
 
 def _of_environment(spec: RunSpec) -> Problems:
     """Options that cannot take effect here, and flags that Paddle does not know."""
-    if spec.run.profiler_options is not None:
-        ProfilerOptions.parse(spec.run.profiler_options)
     on_cpu = gpu_number(paddle.get_device()) is None
     known = paddle.base.core.globals().keys()
     for variable in spec.runtime.environment():

@@ -5,14 +5,14 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import paddle
 
 from paddlevideo_fast.assembly.build import TrainingSetup, make_evaluator, training_setup
-from paddlevideo_fast.assembly.callbacks import callbacks_of, make_naming, reported_run
+from paddlevideo_fast.assembly.callbacks import callbacks_of
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.classes import checked_class_names, class_names
 from paddlevideo_fast.assembly.data import Pipelines, Split, data_identity, make_split
@@ -35,6 +35,8 @@ from paddlevideo_fast.engine.output import (
     folder_of_run,
     run_with,
 )
+from paddlevideo_fast.engine.protocols import Preprocess
+from paddlevideo_fast.engine.trainer import TrainingEnds
 from paddlevideo_fast.errors import (
     AnnotationError,
     BadSampleShareError,
@@ -44,15 +46,14 @@ from paddlevideo_fast.errors import (
     shown,
 )
 from paddlevideo_fast.extensions.features.setup import check_backbone, with_features
-from paddlevideo_fast.extensions.profiler.profiling import ProfilingFinished
-from paddlevideo_fast.extensions.report import Evaluated, with_certainty, write_test
-from paddlevideo_fast.extensions.report.explain import by_grad_cam
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader import build_dataset
 from paddlevideo_fast.loader.class_names import write_class_names
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger, log_file
 from paddlevideo_fast.machine import MKL_PATH, available_cores
+from paddlevideo_fast.metrics.accuracy import with_certainty
+from paddlevideo_fast.metrics.predictions import Predictions
 from paddlevideo_fast.modeling import count_parameters
 from paddlevideo_fast.modeling.recognizers import build_for_clips, classes_of
 from paddlevideo_fast.modeling.weights import base_of, load_weights
@@ -134,7 +135,7 @@ def _train(
     # weights that are read from it stay in place until the last rank has them.
     distribution.barrier()
     if distribution.is_main:
-        _open_output(spec.config, store, trainer, checkpoint, held)
+        _open_output(spec, store, trainer, checkpoint, held)
         if names is not None:
             with writing(store.folder):
                 write_class_names(store.folder, names)
@@ -144,7 +145,7 @@ def _train(
             if used is not None:
                 stack.callback(used.loader.close)
         stack.enter_context(trainer.interrupt)
-        stack.enter_context(contextlib.suppress(ProfilingFinished))
+        stack.enter_context(contextlib.suppress(TrainingEnds))
         try:
             trainer.fit()
         except TrainingInterrupted as stopped:
@@ -197,6 +198,31 @@ def _uploading(store: CheckpointStore) -> Iterator[None]:
     store.upload()
 
 
+@dataclass(frozen=True)
+class FinishedTest:
+    """A test of weights, as extensions write of it.
+
+    Attributes:
+        spec: of the test.
+        weights: the tested file.
+        metrics: see `Evaluator.run`.
+        predictions: the scores of the videos; None: the metric keeps none.
+        model: the network, with the weights.
+        preprocess: from clips of the data set to what the network takes.
+        dataset: the tested videos.
+        note: a sentence beside the result; "": none.
+    """
+
+    spec: RunSpec
+    weights: str
+    metrics: Mapping[str, float]
+    predictions: Predictions | None
+    model: Any
+    preprocess: Preprocess
+    dataset: ClipDataset
+    note: str
+
+
 def test(cfg: Config) -> dict[str, float]:
     """Evaluates `weights` on DATASET.test and returns the metrics; see `Evaluator.run`."""
     with cfg.placing():
@@ -236,17 +262,18 @@ def _test(
     split = make_split(spec, "test", model.layout, distribution, store.folder, pipelines)
     metric = make_metric(spec)
     with contextlib.closing(split.loader):
-        naming = make_naming(spec, model.num_classes, split.dataset)  # before hours of evaluation
         evaluator = make_evaluator(spec, split, precision, distribution)
         metrics = evaluator.run(model, metric)
     if not metrics["num_samples"]:
         raise BadSampleShareError(f"none of the {metrics['num_failed']} samples of DATASET.test decodes")
     note = _not_new(spec, weights, split.dataset, pipelines) if distribution.is_main else ""
     try:
-        if distribution.is_main and metric.predictions is not None:
-            explain = by_grad_cam(model, evaluator.preprocess)
-            evaluated = Evaluated(metrics, metric.predictions, naming, split.dataset, explain)
-            write_test(reported_run(spec), weights, evaluated, note)
+        if distribution.is_main:
+            finished = FinishedTest(
+                spec, weights, metrics, metric.predictions, model, evaluator.preprocess, split.dataset, note
+            )
+            for extension in spec.extensions:
+                extension.tested(finished)
     finally:  # the numbers are told even where the files cannot be written
         if note:
             logger.warning(note)
@@ -290,7 +317,7 @@ def _num_shared(spec: RunSpec, name: SplitName, tested: ClipDataset, pipelines: 
 
 
 def _open_output(
-    cfg: Config,
+    spec: RunSpec,
     store: CheckpointStore,
     trainer: Trainer,
     checkpoint: Snapshot | None,
@@ -299,8 +326,10 @@ def _open_output(
     """Makes room in the output folder and writes the run's config there; `held` keeps its log open."""
     store.archive_earlier_run(trainer.state, checkpoint)
     # what belongs to this start alone is left out: loading the file gives the run from its beginning
-    start = ("resume", "resume_epoch", "weights", "profiler_options")
-    saved, file = Config({key: value for key, value in cfg.items() if key not in start}), "config.yaml"
+    options = [extension for extension in spec.extensions if extension.is_of_one_start]
+    start = {"resume", "resume_epoch", "weights", *(key.name for each in options for key in fields(each))}
+    saved = Config({key: value for key, value in spec.config.items() if key not in start})
+    file = "config.yaml"
     with writing(store.folder):
         held.enter_context(log_file(store.folder / "train.log"))
         if checkpoint is not None and (store.folder / file).is_file():
@@ -363,11 +392,9 @@ def _describe(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | Non
 def _tell_end(spec: RunSpec, store: CheckpointStore, trainer: Trainer) -> None:
     """Says where the results of a training are, and what to type next."""
     folder, run = store.folder, spec.run
-    report, best = folder / "report.html", folder / f"{run.model_name}_best.pdparams"
+    best = folder / f"{run.model_name}_best.pdparams"
     last = store.latest()
     weights = best if best.exists() else last and Path(f"{last}.pdparams")
-    if report.exists():
-        logger.info("report: %s", store.address(report))
     if not weights:
         return
     kind, found = "best" if weights == best else "last", store.address(weights)

@@ -16,7 +16,7 @@ from paddlevideo_fast import registry as registries
 from paddlevideo_fast.config import settings
 from paddlevideo_fast.config.document import Findings
 from paddlevideo_fast.config.types import KeyPath, arguments_of, describe, mismatches, plain_alternatives
-from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.errors import ConfigError, SettingError
 from paddlevideo_fast.registry import Registry, did_you_mean, is_own
 
 _TAGS = {"recognizer": "framework", "dataset": "format"}
@@ -215,9 +215,11 @@ class Group(Section):
         if self.takes_options:
             settings = self._check_options(settings, path, found)
         if self.settings:
-            members = self.all_members() if set(settings) - {*arguments_of(self.settings)} else self.members
+            is_known = set(settings) <= {*arguments_of(self.settings)}
+            members = self.members if is_known else self.all_members()
+            known = [*members, *(self.options_at_top() if not is_known else ())]
             at_top = {} if path else {key: [*_holders(members, key, value)] for key in settings}
-            check_arguments(self.settings, settings, path, found, known=members, owner="", deeper=at_top)
+            check_arguments(self.settings, settings, path, found, known=known, owner="", deeper=at_top)
         else:
             for key in settings:
                 found.problem((*path, key), f"unknown key{did_you_mean(key, self.members)}")
@@ -242,14 +244,26 @@ class Group(Section):
 
     def all_members(self) -> dict[str, Section]:
         """The sections, those of extensions included, whose modules are imported for it."""
-        if not self.takes_options:
-            return dict(self.members)
-        options = {key: registries.EXTENSIONS.get(key) for key in registries.EXTENSIONS.in_order()}
-        own = {key: Group(settings=cls) for key, cls in options.items() if has_section(cls, key)}
-        return {**self.members, **own}
+        members = dict(self.members)
+        for key, cls in self._options().items():
+            if has_section(cls, key):
+                members[key] = Group(settings=cls)
+            elif section := parts_of(cls).get(key):
+                members[key] = section
+        return members
+
+    def options_at_top(self) -> dict[str, type]:
+        """The keys of extensions that are plain values, with their extensions."""
+        members = self.all_members()
+        return {key: cls for key, cls in self._options().items() if key not in members}
+
+    def _options(self) -> dict[str, type]:
+        options = registries.EXTENSIONS
+        return {key: options.get(key) for key in options.in_order()} if self.takes_options else {}
 
     def holders(self, key: str, value: Any) -> Iterator[str]:
-        if self.settings and key in arguments_of(self.settings):
+        plain = arguments_of(self.settings) if self.settings else ()
+        if key in plain or key in self.options_at_top():
             yield key
         yield from _holders(self.all_members(), key, value)
 
@@ -432,6 +446,23 @@ def build_list(registry: Registry, items: Sequence[NamedItem], **extra: Any) -> 
     return [build_named(registry, name, arguments, **extra) for name, arguments in pairs]
 
 
+def names_of(items: Sequence[NamedItem]) -> list[str]:
+    """The names in a list of components."""
+    return [item if isinstance(item, str) else next(iter(item)) for item in items]
+
+
+def require_kind(key: str, registry: Registry, items: Sequence[NamedItem], base: type) -> None:
+    """Checks that the items of a list, at a key, name subclasses of a class.
+
+    Raises:
+        SettingError: one is of another kind.
+    """
+    for number, name in enumerate(names_of(items)):
+        if not issubclass(registry.get(name), base):
+            text = f"{name} is no subclass of {base.__module__}.{base.__name__}"
+            raise SettingError(f"{key}.{number}", text)
+
+
 def _wrong_names(cls: type, given: set[str]) -> list[str]:
     """What a check would say about the names of the arguments; a section that code wrote has met none."""
     arguments = arguments_of(cls)
@@ -486,12 +517,6 @@ ROOT = Group(
             registries.CALLBACKS,
             purpose="Callbacks of your own, from plug-ins. They come after validation, before the records "
             "and the checkpoint.",
-            plain_names=True,
-        ),
-        "TRACKERS": ComponentList(
-            registries.TRACKERS,
-            purpose="Where curves, settings and results go besides the output folder. Without this section: "
-            "`visualdl`. Where `use_visualdl` is written, it decides on VisualDL.",
             plain_names=True,
         ),
         **{key: Group(settings=kind) for key, (_, kind, _) in settings.SECTIONS.items()},

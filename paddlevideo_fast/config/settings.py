@@ -56,7 +56,6 @@ class RunSettings:
         accumulate_steps: batches whose gradients are averaged in one update of the weights.
         num_threads: CPU threads of the process that computes; null for one on each of its cores.
         to_static: train the network as a static graph, which Paddle builds from its code.
-        profiler_options: measure the operators of some steps, as the flag `-p` does; null for never.
         train_dali: read the clips of training and validation through NVIDIA DALI, on the device that
             computes.
         multigrid: train in the schedule that MULTIGRID describes; without it that section has no effect.
@@ -71,8 +70,6 @@ class RunSettings:
         features_memory_gb: features in use at the same time, in GiB. A training set that is larger is read
             file by file, in a new random order in each epoch, and mixed in a window of as many clips as take
             so much; see the page on few videos.
-        use_visualdl: write curves, clips and settings for VisualDL; without this key TRACKERS decides.
-        report: write `report.html` at the end of training and of a test.
         imports: modules, and files relative to this config, that register components of your own. Those of
             the files that it inherits are imported, too.
         paths: where the relative paths of this file's DATASET start from (`file_path`, `data_prefix` and
@@ -100,7 +97,6 @@ class RunSettings:
     accumulate_steps: PositiveInt = 1
     num_threads: Size | None = None
     to_static: bool = False
-    profiler_options: str | None = None
     train_dali: bool = False
     multigrid: bool = False
     amp: bool = False
@@ -108,8 +104,6 @@ class RunSettings:
     amp_dtype: Literal["float16", "bfloat16"] | None = None
     features: str | None = None
     features_memory_gb: NonNegative = 8.0
-    use_visualdl: bool = True
-    report: bool = True
     imports: Sequence[str] = ()
     paths: Literal["cwd", "config"] = "cwd"
 

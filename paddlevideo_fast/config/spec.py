@@ -25,7 +25,6 @@ _LOGGER = get_logger(__name__)
 ComponentSection = Mapping[str, Any]
 Work = TypeVar("Work", bound=Callable[..., Any])
 Option = TypeVar("Option", bound="Extension")
-VISUALDL = "visualdl"  # the name in the registry of trackers
 
 
 def placed(work: Work) -> Work:
@@ -68,7 +67,6 @@ class RunSpec:
         splits: the parts of the data that have a pipeline.
         model, optimizer, metric, mix: the sections MODEL, OPTIMIZER, METRIC and MIX.
         callbacks: the user's own, items of the list CALLBACKS.
-        trackers: items of the list TRACKERS, with or without VisualDL as `use_visualdl` says.
         extensions: the options of the run, in the order in which they take part.
         lora: the small matrices that train in their place.
         distillation: the teacher whose scores the network learns.
@@ -88,7 +86,6 @@ class RunSpec:
     metric: ComponentSection | None
     mix: ComponentSection | None
     callbacks: Sequence[NamedItem]
-    trackers: Sequence[NamedItem]
     extensions: tuple[Extension, ...]
     lora: settings.LoraSettings | None
     distillation: settings.DistillationSettings | None
@@ -121,7 +118,6 @@ class RunSpec:
             metric=config.get("METRIC"),
             mix=config.get("MIX"),
             callbacks=config.get("CALLBACKS") or (),
-            trackers=_trackers(config),
             extensions=_extensions(config),
             **sections,
         )
@@ -188,11 +184,6 @@ class RunSpec:
         return self.data.batch_size * world_size * self.accumulate_steps(world_size)
 
 
-def names_of(items: Sequence[NamedItem]) -> list[str]:
-    """The names in a list of components."""
-    return [item if isinstance(item, str) else next(iter(item)) for item in items]
-
-
 def _extensions(config: Config) -> tuple[Extension, ...]:
     """The options of a run; those that another one takes the place of are left out."""
     options: dict[str, Extension] = {}
@@ -206,15 +197,6 @@ def _extensions(config: Config) -> tuple[Extension, ...]:
     if config.get("features") is not None:  # neither batch norms nor a backbone run
         replaced |= {"FINETUNE", "PRECISEBN"}
     return tuple(option for name, option in options.items() if name not in replaced)
-
-
-def _trackers(config: Config) -> list[NamedItem]:
-    """TRACKERS, with or without VisualDL as `use_visualdl` says."""
-    items = config.get("TRACKERS")
-    listed = [VISUALDL] if items is None else list(items)
-    if config.get("use_visualdl", VISUALDL in names_of(listed)):
-        return listed if VISUALDL in names_of(listed) else [VISUALDL, *listed]
-    return [item for item, name in zip(listed, names_of(listed)) if name != VISUALDL]
 
 
 def _splits(config: Config) -> dict[SplitName, SplitSpec]:

@@ -7,6 +7,7 @@ none of them. First come the extensions in the order of the table in `annexes`, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from paddlevideo_fast.config.settings import settings_from
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from paddlevideo_fast.assembly.build import TrainingSetup
     from paddlevideo_fast.assembly.data import Split
     from paddlevideo_fast.assembly.plan import RunPlan
+    from paddlevideo_fast.assembly.run import FinishedTest
     from paddlevideo_fast.config import Config
     from paddlevideo_fast.config.settings import SplitName
     from paddlevideo_fast.engine.protocols import Objective
@@ -38,6 +40,7 @@ class Problem(NamedTuple):
 Problems = Iterator[Problem]
 
 
+@dataclass(frozen=True)
 class Extension:
     """An option of a training run; a method does nothing unless a subclass overrides it.
 
@@ -53,10 +56,12 @@ class Extension:
         excludes: keys that cannot be set beside this option, each with the reason.
         replaces: keys of options that have no effect beside this one, each with the reason; they are left out
             of the run with a warning.
+        is_of_one_start: the option is about one start of a run, so the saved config is without it.
     """
 
     excludes: ClassVar[Mapping[str, str]] = {}
     replaces: ClassVar[Mapping[str, str]] = {}
+    is_of_one_start: ClassVar[bool] = False
 
     @classmethod
     def of(cls, section: Mapping[str, Any] | None, config: Config) -> Extension | None:
@@ -96,3 +101,6 @@ class Extension:
     def callbacks(self, setup: TrainingSetup) -> Iterable[Callback]:
         """Callbacks of the run, which has its validation data and its output folder; see `Callback.slot`."""
         return ()
+
+    def tested(self, test: FinishedTest) -> None:
+        """Writes what is wanted of a test of weights, on rank 0."""

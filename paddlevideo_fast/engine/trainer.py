@@ -32,6 +32,10 @@ from paddlevideo_fast.schedule.phases import Phase
 logger = get_logger(__name__)
 
 
+class TrainingEnds(Exception):
+    """A callback raises it to end the run at this step, without an error and without a checkpoint."""
+
+
 class Slot(enum.IntEnum):
     """When a callback runs among the others, whose hooks run slot by slot.
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import paddle
@@ -134,6 +134,13 @@ def certainty(metrics: Mapping[str, float]) -> str:
         return ""
     low, high = interval(share, num_samples)
     return f"95 % interval {low:.3f} to {high:.3f}"
+
+
+def with_certainty(metrics: Mapping[str, float]) -> dict[str, Any]:
+    """The values of an evaluation as they are shown: few samples give top-1 its interval."""
+    text = certainty(metrics)
+    shown: dict[str, Any] = dict(metrics)
+    return {**shown, "top1": f"{metrics['top1']:.5f} ({text})"} if text else shown
 
 
 def count_hits(logits: paddle.Tensor, labels: paddle.Tensor) -> dict[str, tuple[int, int]]:

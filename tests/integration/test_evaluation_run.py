@@ -13,10 +13,11 @@ import pytest
 from visualdl import LogReader
 
 from paddlevideo_fast import cli
-from paddlevideo_fast.assembly.callbacks import make_naming
 from paddlevideo_fast.config import Config, load_config
+from paddlevideo_fast.engine import CheckpointStore
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.extensions.report import results
+from paddlevideo_fast.extensions.report.extension import make_naming
 from paddlevideo_fast.extensions.report.results import ReportedRun, Reporting
 from paddlevideo_fast.extensions.report.tables import Naming
 from paddlevideo_fast.modeling import build_model, load_weights
@@ -180,7 +181,14 @@ def test_a_run_that_was_stopped_in_its_last_evaluation_gets_a_new_report(trained
     (tmp_path / "report.html").write_text("of the first epochs", encoding="utf-8")
     data = SimpleNamespace(file_path="train.list")
     naming = Naming(["0", "1", "2", "3"], [])
-    reporting = Reporting(ReportedRun("tiny", tmp_path, "", True, False), data, data, naming, None, None)
+    reporting = Reporting(
+        ReportedRun("tiny", tmp_path, "", True, False),
+        data,
+        data,
+        naming,
+        None,
+        CheckpointStore(tmp_path, "tiny"),
+    )
     trainer = SimpleNamespace(state=TrainerState(epoch=3, step=8, step_in_epoch=2))
     reporting.fit_begin(trainer)
     trainer.state.epoch, trainer.state.step_in_epoch = 4, 0

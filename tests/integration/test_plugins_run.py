@@ -8,9 +8,9 @@ PARTS = """
 import os
 
 from paddlevideo_fast.engine.callbacks import Callback
-from paddlevideo_fast.extensions.trackers.trackers import Tracker
+from paddlevideo_fast.extensions.trackers.trackers import TRACKERS, Tracker
 from paddlevideo_fast.loader.transforms import Pixelwise
-from paddlevideo_fast.registry import CALLBACKS, TRACKERS, TRANSFORMS
+from paddlevideo_fast.registry import CALLBACKS, TRANSFORMS
 
 
 @TRANSFORMS.register()

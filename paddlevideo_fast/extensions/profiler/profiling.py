@@ -1,23 +1,30 @@
-"""Paddle's profiler around some steps: `-p`, as in PaddleVideo."""
+"""The key `profiler_options`: Paddle's profiler around some steps, by `-p` as in PaddleVideo."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import paddle
 from paddle import profiler
 
 from paddlevideo_fast.engine.checkpoint import writing
-from paddlevideo_fast.engine.trainer import Callback, Slot, Trainer
+from paddlevideo_fast.engine.extension import Extension, Problems
+from paddlevideo_fast.engine.trainer import Callback, Slot, Trainer, TrainingEnds
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.io.files import atomic_write
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import gpu_number
-from paddlevideo_fast.registry import did_you_mean
+from paddlevideo_fast.registry import EXTENSIONS, did_you_mean
+
+if TYPE_CHECKING:
+    from paddlevideo_fast.assembly.build import TrainingSetup
+    from paddlevideo_fast.assembly.plan import RunPlan
+    from paddlevideo_fast.config import Config
 
 logger = get_logger(__name__)
 
@@ -25,10 +32,6 @@ _BOOLEANS = {
     **dict.fromkeys(("true", "yes", "t", "1"), True),
     **dict.fromkeys(("false", "no", "f", "0"), False),
 }
-
-
-class ProfilingFinished(Exception):
-    """The steps are measured, and the options say that the run ends there."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,41 @@ class ProfilerOptions:
         return cls(**values)
 
 
+@EXTENSIONS.register("profiler_options")
+@dataclass(frozen=True)
+class Profiler(Extension):
+    """Paddle's profiler.
+
+    Args:
+        profiler_options: measure the operators of some steps, as the flag `-p` does; null for never.
+    """
+
+    profiler_options: str | None = None
+
+    is_of_one_start = True
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any] | None, config: Config) -> Profiler | None:
+        options = config.get("profiler_options")
+        return None if options is None else cls(options)
+
+    @property
+    def options(self) -> ProfilerOptions:
+        """The options.
+
+        Raises:
+            ConfigError: see `ProfilerOptions.parse`.
+        """
+        return ProfilerOptions.parse(self.profiler_options or "")
+
+    def problems(self, plan: RunPlan) -> Problems:
+        _ = self.options
+        yield from ()
+
+    def callbacks(self, setup: TrainingSetup) -> Iterable[Callback]:
+        yield Profiling(self.options, setup.output_folder / "profile", setup.distribution.rank)
+
+
 class Profiling(Callback):
     """Measures some steps, writes a trace for chrome://tracing and a table, and logs the table.
 
@@ -125,7 +163,7 @@ class Profiling(Callback):
         if last:
             self._finish()
             if self._options.exit_on_finished:
-                raise ProfilingFinished
+                raise TrainingEnds
 
     def fit_end(self, trainer: Trainer) -> None:
         if self._num_steps <= self._options.batch_range[0]:

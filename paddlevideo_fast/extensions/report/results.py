@@ -12,7 +12,8 @@ from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.callbacks.evaluation import best_of
 from paddlevideo_fast.engine.guard import call_hook, only_shown
-from paddlevideo_fast.engine.output import move_aside
+from paddlevideo_fast.engine.output import CheckpointStore, move_aside
+from paddlevideo_fast.engine.sinks import Sink
 from paddlevideo_fast.engine.trainer import Slot
 from paddlevideo_fast.errors import ExplanationError, NonFiniteScoreError
 from paddlevideo_fast.extensions.report.drawings import confusion_picture, curve_figures, threshold_figures
@@ -32,7 +33,7 @@ from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import VideoMetric
-from paddlevideo_fast.metrics.accuracy import certainty
+from paddlevideo_fast.metrics.accuracy import with_certainty
 from paddlevideo_fast.metrics.predictions import Predictions, confusion_matrix
 from paddlevideo_fast.modeling.contexts import evaluating
 from paddlevideo_fast.sources.remote.urls import shown_url
@@ -260,13 +261,6 @@ def page_of(
     )
 
 
-def with_certainty(metrics: Mapping[str, float]) -> dict[str, Any]:
-    """The values of an evaluation as they are shown: few samples give top-1 its interval."""
-    text = certainty(metrics)
-    shown: dict[str, Any] = dict(metrics)
-    return {**shown, "top1": f"{metrics['top1']:.5f} ({text})"} if text else shown
-
-
 def write_page(folder: Path, page: Page) -> None:
     """Writes `report.html`.
 
@@ -290,7 +284,8 @@ class Reporting(Callback):
         evaluated: the validation data set, or the training data set where the run does not validate.
         naming: names of the classes and paths of the videos of `evaluated`.
         metric: holds the predictions of the last validation; None: the run does not validate.
-        board: the run's VisualDL; None: there is none.
+        store: knows where the files of the run are seen.
+        sinks: where the records of the run go; VisualDL is the board.
     """
 
     slot = Slot.SHOW
@@ -300,12 +295,13 @@ class Reporting(Callback):
     evaluated: ClipDataset
     naming: Naming
     metric: VideoMetric | None
-    board: Any
+    store: CheckpointStore
+    sinks: Sequence[Sink] = ()
 
     only_shows = True
 
     def __post_init__(self) -> None:
-        self._boards = [] if self.board is None else [self.board]
+        self._boards: list[VisualDL] = []
         self._first_epoch = 0
 
     @property
@@ -314,7 +310,8 @@ class Reporting(Callback):
 
     def fit_begin(self, trainer: Trainer) -> None:
         self._first_epoch = trainer.state.epoch
-        if self.board is not None:
+        self._boards = [sink for sink in self.sinks if isinstance(sink, VisualDL)]
+        if self._boards:
             indices = range(min(_NUM_TRAINING_CLIPS, len(self.trained)))
             call_hook(self._boards, "add_clips", "train", trainer.state.step, sheets(self.trained, indices))
 
@@ -325,9 +322,15 @@ class Reporting(Callback):
             call_hook(self._boards, "add_clips", "valid", state.step, pictures)
 
     def fit_end(self, trainer: Trainer) -> None:
+        state = trainer.state
+        page_file = self.run.folder / "report.html"
+        if state.epoch > self._first_epoch or not page_file.exists():
+            self._write(trainer)
+        if page_file.exists():
+            logger.info("report: %s", self.store.address(page_file))
+
+    def _write(self, trainer: Trainer) -> None:
         state, predictions = trainer.state, self._predictions
-        if state.epoch == self._first_epoch and (self.run.folder / "report.html").exists():
-            return
         title = f"Training of {self.run.name}"
         facts = {
             "epochs": str(state.epoch),

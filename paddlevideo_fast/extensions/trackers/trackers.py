@@ -15,21 +15,37 @@ import socket
 import struct
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from paddlevideo_fast.config.sections import ComponentList, NamedItem, build_list, names_of, require_kind
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine.checkpoint import writing
+from paddlevideo_fast.engine.extension import Extension
+from paddlevideo_fast.engine.guard import call_hook
+from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.sinks import Record, Sink, scalars_of
+from paddlevideo_fast.engine.trainer import Callback, Slot, Trainer
+from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.files import atomic_write, atomic_write_text, sweep
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.registry import TRACKERS
+from paddlevideo_fast.registry import EXTENSIONS, Registry
 
+if TYPE_CHECKING:
+    from paddlevideo_fast.assembly.build import TrainingSetup
+    from paddlevideo_fast.config import Config
+
+TRACKERS = Registry("tracker", __name__)
+VISUALDL = "visualdl"  # its name in the registry
+
+# sections that are not compared in the table of runs of a tracker
+_NOT_COMPARED = ("DATASET", "PIPELINE", "METRIC", "CALLBACKS", "TRACKERS", "RUNTIME", "STORAGE")
 _KINDS = ("train", "train_epoch", "valid")
 _IDS = "trackers.json"
 _LENGTH = struct.Struct("<Q")  # of the record behind it, in VisualDL's files
@@ -476,3 +492,91 @@ def flattened(values: Mapping[str, Any]) -> dict[str, str | int | float]:
         elif isinstance(value, (str, int, float)):
             found[key] = int(value) if isinstance(value, bool) else value
     return found
+
+
+@EXTENSIONS.register("TRACKERS", "use_visualdl")
+@dataclass(frozen=True)
+class Trackers(Extension):
+    """Where curves, settings and results go besides the output folder.
+
+    Args:
+        TRACKERS: the trackers, by name; without this section `visualdl`.
+        use_visualdl: write curves, clips and settings for VisualDL; without this key TRACKERS decides.
+    """
+
+    parts: ClassVar = {  # before the field hides the registry
+        "TRACKERS": ComponentList(
+            TRACKERS,
+            purpose="Where curves, settings and results go besides the output folder. Without this section: "
+            "`visualdl`. Where `use_visualdl` is written, it decides on VisualDL.",
+            plain_names=True,
+        )
+    }
+    TRACKERS: Sequence[NamedItem] | None = None
+    use_visualdl: bool = True
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any] | None, config: "Config") -> "Trackers":
+        """The trackers, with or without VisualDL as `use_visualdl` says."""
+        items = config.get("TRACKERS")
+        listed: list[NamedItem] = [VISUALDL] if items is None else list(items)
+        others = [item for item, name in zip(listed, names_of(listed)) if name != VISUALDL]
+        if not config.get("use_visualdl", VISUALDL in names_of(listed)):
+            return cls(others, False)
+        return cls(listed if len(others) < len(listed) else [VISUALDL, *listed], True)
+
+    def callbacks(self, setup: "TrainingSetup") -> Iterable[Callback]:
+        """Adds the trackers to the places where records go.
+
+        Raises:
+            ConfigError: one is listed twice, or is none.
+        """
+        items, spec, metric = self.TRACKERS or (), setup.spec, setup.plan.metric
+        name, count = Counter([*names_of(items), ""]).most_common(1)[0]
+        if count > 1:
+            raise SettingError("TRACKERS", f"{name} is listed {count} times")
+        if not setup.distribution.is_main:
+            return
+        compared = {
+            "epochs": spec.run.epochs,
+            "seed": spec.run.seed,
+            "accumulate_steps": spec.run.accumulate_steps,
+            "DATASET.batch_size": spec.data.batch_size,
+            **{key: each for key, each in spec.config.items() if key.isupper() and key not in _NOT_COMPARED},
+        }
+        measured = (metric.value_names or ("top1",))[0] if metric else ""
+        folder = setup.output_folder
+        run = TrackedRun(spec.run.model_name, folder, dict(spec.config), flattened(compared), measured)
+        require_kind("TRACKERS", TRACKERS, items, Tracker)
+        trackers = build_list(TRACKERS, items, run=run)
+        setup.sinks += trackers
+        assert setup.store is not None
+        yield Tracking(trackers, setup.store)
+
+
+class Tracking(Callback):
+    """Gives the trackers best result, report and weights after the last epoch.
+
+    Args:
+        trackers: of the run.
+        store: of the run's checkpoints.
+    """
+
+    slot = Slot.SHOW
+    only_shows = True
+
+    def __init__(self, trackers: Sequence[Tracker], store: CheckpointStore) -> None:
+        self.trackers = list(trackers)
+        self.store = store
+
+    def fit_end(self, trainer: Trainer) -> None:
+        report, newest = self.store.folder / "report.html", trainer.last_checkpoint
+        checkpoint = self.store.files(newest) if newest else []
+        weights = [path for path in checkpoint if path.suffix == ".pdparams"]
+        results = Results(
+            best=trainer.state.best,
+            reports=[report] if report.exists() else [],
+            weights=self.store.files(str(self.store.prefix("best"))) or weights,
+            checkpoint=checkpoint,
+        )
+        call_hook(self.trackers, "finish", results)

@@ -6,9 +6,10 @@ import logging
 import paddle
 import pytest
 
+from paddlevideo_fast.engine.trainer import TrainingEnds
 from paddlevideo_fast.errors import CheckpointError, ConfigError
 from paddlevideo_fast.extensions.profiler import profiling as module
-from paddlevideo_fast.extensions.profiler.profiling import ProfilerOptions, Profiling, ProfilingFinished
+from paddlevideo_fast.extensions.profiler.profiling import ProfilerOptions, Profiling
 
 # only the tests in which Paddle itself measures
 measures = pytest.mark.skipif(
@@ -27,7 +28,7 @@ def measured(tmp_path, make_trainer, caplog):
         try:
             trainer.fit()
             return trainer, False, caplog.text
-        except ProfilingFinished:
+        except TrainingEnds:
             return trainer, True, caplog.text
 
     return run
@@ -63,7 +64,7 @@ def test_a_run_goes_on_behind_the_steps_where_it_is_told_to(measured, tmp_path):
 @measures
 def test_each_rank_has_files_of_its_own(make_trainer, tmp_path):
     options = ProfilerOptions.parse(f"batch_range=[0,1];profile_path={tmp_path}/model")
-    with pytest.raises(ProfilingFinished):
+    with pytest.raises(TrainingEnds):
         make_trainer([Profiling(options, tmp_path, rank=2)]).fit()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.rank2.json", "model.rank2.txt"]
 
@@ -160,7 +161,7 @@ def test_the_options_reach_paddle(monkeypatch, make_trainer, tmp_path):
     monkeypatch.setattr(module.profiler, "Profiler", Profiler)
     text = "batch_range=[0,2];state=CPU;tracer_option=AllOpDetail;sorted_key=max"
     trainer = make_trainer([Profiling(ProfilerOptions.parse(text), tmp_path / "profile")])
-    with pytest.raises(ProfilingFinished):
+    with pytest.raises(TrainingEnds):
         trainer.fit()
     assert made["targets"] == [paddle.profiler.ProfilerTarget.CPU]
     assert made["record_shapes"] is True

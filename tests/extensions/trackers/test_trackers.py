@@ -15,8 +15,7 @@ from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.engine.callbacks import Recorder
 from paddlevideo_fast.engine.sinks import JsonLinesSink
 from paddlevideo_fast.errors import ConfigError, MissingExtraError
-from paddlevideo_fast.extensions.trackers.trackers import Results, TrackedRun, flattened
-from paddlevideo_fast.registry import TRACKERS
+from paddlevideo_fast.extensions.trackers.trackers import TRACKERS, Results, TrackedRun, flattened
 from tests.support import tracked
 
 QUICKSTART = str(Path(__file__).resolve().parents[3] / "configs/quickstart/tsm_motion.yaml")
