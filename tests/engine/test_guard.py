@@ -162,9 +162,8 @@ def test_the_bar_may_fail(warnings_of, monkeypatch):
 def test_a_report_that_fails_is_left_out(warnings_of, tmp_path):
     run = ReportedRun("name", Path(tmp_path), "")
     board = VisualDL(TrackedRun("name", tmp_path, {}))  # not open
-    (found,) = warnings_of(
-        [Reporting(run, None, None, None, None, CheckpointStore(tmp_path, "name"), [board])]
-    )
+    store = CheckpointStore(tmp_path, "name")
+    (found,) = warnings_of([Reporting(run, None, None, None, None, store, [board])])
     assert "Reporting fails and is left out, the run goes on: TypeError" in found
 
 

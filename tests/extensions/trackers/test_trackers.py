@@ -15,7 +15,7 @@ from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.engine.callbacks import Recorder
 from paddlevideo_fast.engine.sinks import JsonLinesSink
 from paddlevideo_fast.errors import ConfigError, MissingExtraError
-from paddlevideo_fast.extensions.trackers.trackers import TRACKERS, Results, TrackedRun, flattened
+from paddlevideo_fast.extensions.trackers.trackers import TRACKERS, Results, TrackedRun, Trackers, flattened
 from tests.support import tracked
 
 QUICKSTART = str(Path(__file__).resolve().parents[3] / "configs/quickstart/tsm_motion.yaml")
@@ -35,7 +35,8 @@ QUICKSTART = str(Path(__file__).resolve().parents[3] / "configs/quickstart/tsm_m
     ],
 )
 def test_use_visualdl_decides_where_it_is_written(written, names):
-    assert RunSpec.of(Config({"MODEL": {}, "model_name": "x", "epochs": 1, **written})).trackers == names
+    spec = RunSpec.of(Config({"MODEL": {}, "model_name": "x", "epochs": 1, **written}))
+    assert names == spec.extension(Trackers).TRACKERS
 
 
 @pytest.mark.parametrize(
