@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.integration.conftest import TINY  # noqa: E402
+from tests.support.runs import TINY  # noqa: E402
 from tests.support.stores import Store, s3_store  # noqa: E402
 
 WEIGHTS = "tiny_epoch_00002.pdparams"

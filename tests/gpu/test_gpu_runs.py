@@ -15,9 +15,9 @@ from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config.settings import RuntimeSettings
 from paddlevideo_fast.engine import has_dtype
 from tests.gpu.conftest import REHEARSAL
-from tests.integration.conftest import TINY
 from tests.support.forking import Fresh
 from tests.support.launching import MAIN, ROOT, overriding
+from tests.support.runs import TINY
 
 RUNTIME = {
     "allocator_strategy": "auto_growth",
