@@ -16,16 +16,9 @@ FILES = [
     *sorted((ROOT / "modeling/layers").glob("*.py")),
     *(
         ROOT / f"modeling/{name}.py"
-        for name in (
-            "attentive_head",
-            "heads",
-            "losses",
-            "preprocess",
-            "pretraining",
-            "recognizers",
-            "soft_labels",
-        )
+        for name in ("attentive_head", "heads", "losses", "preprocess", "recognizers")
     ),
+    *(ROOT / f"extensions/{name}.py" for name in ("distillation/soft_labels", "pretraining/model")),
     *(ROOT / f"engine/{name}.py" for name in ("prefetch", "trainer")),
 ]
 # calls that copy from the host, or to it: each waits for the device
