@@ -101,7 +101,7 @@ test-gpu: $(if $(filter cpu,$(GPU_SUITE_DEVICE)),setup-test,$(VENV)/.dev)
 test-trackers:
 	test -x $(TRACKERS_VENV)/bin/python || $(PYTHON) -m venv $(TRACKERS_VENV)
 	$(call install,$(TRACKERS_VENV)) -e ".[cpu,dev,trackers]"
-	$(TRACKERS_VENV)/bin/python -m pytest tests/extensions/trackers/test_trackers.py tests/integration/test_trackers_run.py
+	$(TRACKERS_VENV)/bin/python -m pytest tests/extensions/trackers/test_trackers.py tests/extensions/trackers/test_trackers_run.py
 
 # PADDLEX_CONFIGS is a folder of PaddleX's YAML files for training; without it the trial writes files of their form.
 # PADDLEX_MODELS chooses modules; without it the trial takes all three.

@@ -9,6 +9,8 @@ import functools
 import importlib
 import importlib.util
 from collections.abc import Mapping
+from types import ModuleType
+from typing import NamedTuple
 
 # kind of a registry → name in it → module below `paddlevideo_fast` that registers it; extensions, the core's
 # first, in the order in which they take part in a run
@@ -23,6 +25,48 @@ _TABLE: dict[str, dict[str, str]] = {
         "use_visualdl": "extensions.trackers.trackers",
         "profiler_options": "extensions.profiler.profiling",
     },
+    "flag": {"--folds": "apps.folds.folds"},
+}
+
+
+class CommandRow(NamedTuple):
+    """A subcommand of `paddlevideo-fast`.
+
+    Attributes:
+        module: that has it, below `paddlevideo_fast`.
+        text: what it does, for the list of commands.
+        parser: name of the function that makes its parser.
+        logs: its log goes to stdout, as of a run; else results alone go there.
+        is_group: it is a group of commands.
+    """
+
+    module: str
+    text: str
+    parser: str = "build_parser"
+    logs: bool = False
+    is_group: bool = False
+
+
+# in the order in which the help lists them
+_COMMANDS = {
+    "init": CommandRow("apps.init.command", "make lists and a config from a folder of videos"),
+    "train": CommandRow("cli.train", "train a network", logs=True),
+    "test": CommandRow("cli.train", "evaluate weights on the test set", "build_test_parser", logs=True),
+    "features": CommandRow(
+        "extensions.features.command", "compute features, to train a head on in minutes", logs=True
+    ),
+    "average": CommandRow("apps.average.command", "average the weights of checkpoints", logs=True),
+    "export": CommandRow("apps.export.command", "write a trained network as a program"),
+    "predict": CommandRow("apps.predict.command", "predict the classes of videos with a program"),
+    "serve": CommandRow("apps.serve.command", "answer requests for predictions over HTTP"),
+    "convert": CommandRow("apps.convert.command", "convert weights of another toolkit"),
+    "doctor": CommandRow("apps.doctor.command", "say where the time of a training goes"),
+    "plan": CommandRow("apps.doctor.plan_command", "show what a multigrid run does and costs"),
+    "launch": CommandRow("cli.launch", "start the processes of a run on several devices"),
+    "config": CommandRow("cli.config", "show a config as it is run, or copy one to change it", is_group=True),
+    "zoo": CommandRow("apps.zoo.command", "list the built-in configs with what they need"),
+    "completion": CommandRow("cli.completion", "print a script for completion in a shell"),
+    "data": CommandRow("apps.data.command", "make lists, check, re-encode and pack data sets", is_group=True),
 }
 # extensions that take part in a run whose config does not name them
 ALWAYS = ("SELECTION", "report", "TRACKERS")
@@ -32,18 +76,27 @@ ALWAYS = ("SELECTION", "report", "TRACKERS")
 def modules_of(kind: str) -> Mapping[str, str]:
     """Name → dotted name of the module, for everything of a kind that is installed."""
     return {
-        name: f"{__package__}.{module}"
-        for name, module in _TABLE.get(kind, {}).items()
-        if _is_there(f"{__package__}.{module.partition('.')[0]}")
+        name: f"{__package__}.{module}" for name, module in _TABLE.get(kind, {}).items() if _is_there(module)
     }
 
 
-def load(kind: str, name: str) -> None:
-    """Imports the module that registers `name`; without effect on a name that is not in the table."""
-    if module := modules_of(kind).get(name):
-        importlib.import_module(module)
+def commands() -> dict[str, CommandRow]:
+    """The subcommands that are installed."""
+    rows = {name: row for name, row in _COMMANDS.items() if _is_there(row.module)}
+    return {name: row._replace(module=f"{__package__}.{row.module}") for name, row in rows.items()}
+
+
+def load(kind: str, name: str) -> ModuleType | None:
+    """Imports the module that has `name`; None for a name that is not in the table."""
+    module = modules_of(kind).get(name)
+    return importlib.import_module(module) if module else None
+
+
+def _is_there(module: str) -> bool:
+    """Whether the folder of a module is installed."""
+    return _finds(f"{__package__}.{module.partition('.')[0]}")
 
 
 @functools.cache
-def _is_there(package: str) -> bool:
+def _finds(package: str) -> bool:
     return importlib.util.find_spec(package) is not None

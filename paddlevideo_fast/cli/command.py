@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddlevideo_fast.command_line import PROGRAM, CommandParser
@@ -30,7 +30,6 @@ from paddlevideo_fast.errors import (
 )
 from paddlevideo_fast.extras import check_versions
 from paddlevideo_fast.io.files import as_path
-from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.log import get_logger, setup_logging, tolerate_names
 from paddlevideo_fast.machine import tune_process
 
@@ -214,31 +213,6 @@ def add_import_argument(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE_OR_FILE",
         help="imports components of your own, such as ./my_parts.py; may be given more than once",
     )
-
-
-def show_result(
-    result: Mapping[str, Any],
-    args: argparse.Namespace,
-    as_text: Callable[[Mapping[str, Any]], str],
-    name: str,
-) -> None:
-    """Prints what a measurement found, as text or JSON, and writes it to the output folder.
-
-    Args:
-        result: JSON values.
-        args: a command line with `json` and `output`, a folder or None.
-        as_text: gives the text.
-        name: of the file in the folder, NAME.json.
-
-    Raises:
-        PaddleVideoFastError: the file cannot be written, or another process writes it.
-    """
-    print(json.dumps(result, indent=1) if args.json else as_text(result))
-    if args.output:
-        from paddlevideo_fast.extensions.report import save_json
-
-        with only_writer(args.output, name):
-            save_json(result, args.output / f"{name}.json")
 
 
 def timed_progress() -> Callable[[str], None]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import paddlevideo_fast
+from paddlevideo_fast import annexes
 from paddlevideo_fast.cli.command import run_command, say_error
 from paddlevideo_fast.command_line import PROGRAM, CommandParser
 from paddlevideo_fast.errors import EXIT_CODES, EXIT_USER_ERROR, PaddleVideoFastError, UsageError
@@ -62,32 +63,8 @@ class Group(Command):
 
 
 COMMANDS: dict[str, Command] = {
-    "init": Command("paddlevideo_fast.apps.init.command", "make lists and a config from a folder of videos"),
-    "train": Command("paddlevideo_fast.cli.train", "train a network", logs=True),
-    "test": Command(
-        "paddlevideo_fast.cli.train", "evaluate weights on the test set", "build_test_parser", logs=True
-    ),
-    "features": Command(
-        "paddlevideo_fast.extensions.features.command",
-        "compute features, to train a head on in minutes",
-        logs=True,
-    ),
-    "average": Command(
-        "paddlevideo_fast.apps.average.command", "average the weights of checkpoints", logs=True
-    ),
-    "export": Command("paddlevideo_fast.apps.export.command", "write a trained network as a program"),
-    "predict": Command(
-        "paddlevideo_fast.apps.predict.command", "predict the classes of videos with a program"
-    ),
-    "serve": Command("paddlevideo_fast.apps.serve.command", "answer requests for predictions over HTTP"),
-    "convert": Command("paddlevideo_fast.apps.convert.command", "convert weights of another toolkit"),
-    "doctor": Command("paddlevideo_fast.apps.doctor.command", "say where the time of a training goes"),
-    "plan": Command("paddlevideo_fast.apps.doctor.plan_command", "show what a multigrid run does and costs"),
-    "launch": Command("paddlevideo_fast.cli.launch", "start the processes of a run on several devices"),
-    "config": Group("paddlevideo_fast.cli.config", "show a config as it is run, or copy one to change it"),
-    "zoo": Command("paddlevideo_fast.apps.zoo.command", "list the built-in configs with what they need"),
-    "completion": Command("paddlevideo_fast.cli.completion", "print a script for completion in a shell"),
-    "data": Group("paddlevideo_fast.apps.data.command", "make lists, check, re-encode and pack data sets"),
+    name: (Group if row.is_group else Command)(row.module, row.text, row.parser, row.logs)
+    for name, row in annexes.commands().items()
 }
 
 

@@ -6,6 +6,7 @@ import os
 import shlex
 from typing import Any
 
+from paddlevideo_fast import annexes
 from paddlevideo_fast.cli.command import TYPED, add_config_arguments, find_weights, load_for_run
 from paddlevideo_fast.command_line import CommandParser, add_options, count, option
 from paddlevideo_fast.config import Config
@@ -84,7 +85,11 @@ def build_parser() -> argparse.ArgumentParser:
     add_config_arguments(parser)
     parser.add_argument("-w", "--weights", help=f"weights to start from, or with --test to test: {_WEIGHTS}")
     parser.add_argument("--test", action="store_true", help="test, as PaddleVideo spells it")
-    add_options(parser, {**_TRAINING, **_SHARED})
+    optional = {"--folds"} - annexes.modules_of("flag").keys()  # of an annex that is not installed
+    add_options(
+        parser, {name: each for name, each in {**_TRAINING, **_SHARED}.items() if name not in optional}
+    )
+    parser.set_defaults(**{name.lstrip("-"): None for name in optional})
     return parser
 
 
@@ -120,13 +125,12 @@ def run(args: argparse.Namespace) -> int:
         cfg["weights"] = cfg.get("weights") or find_weights(None, cfg, args.config)
         assembly.test(cfg)
         return 0
+    folds = annexes.load("flag", "--folds") if args.folds else None
     try:
-        if args.folds is None:
+        if folds is None:
             assembly.train(cfg)
         else:
-            from paddlevideo_fast.apps.folds.folds import cross_validate
-
-            cross_validate(cfg, args.folds)
+            folds.cross_validate(cfg, args.folds)
     except TrainingInterrupted as exc:
         get_logger(__name__).info("to go on:  %s", _to_go_on(args, cfg, exc.folder))
         return 128 + exc.signal_number

@@ -11,18 +11,21 @@ Examples:
 """
 
 import argparse
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from paddlevideo_fast.cli.command import (
     add_config_arguments,
     load_for_run,
     quiet_import,
-    show_result,
     timed_progress,
 )
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_FAILURES
+from paddlevideo_fast.io.locks import only_writer
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -95,3 +98,28 @@ def run(args: argparse.Namespace) -> int:
         show_result(result, args, report, "doctor")
         progress(f"written to {args.output}")
     return 0
+
+
+def show_result(
+    result: Mapping[str, Any],
+    args: argparse.Namespace,
+    as_text: Callable[[Mapping[str, Any]], str],
+    name: str,
+) -> None:
+    """Prints what a measurement found, as text or JSON, and writes it to the output folder.
+
+    Args:
+        result: JSON values.
+        args: a command line with `json` and `output`, a folder or None.
+        as_text: gives the text.
+        name: of the file in the folder, NAME.json.
+
+    Raises:
+        PaddleVideoFastError: the file cannot be written, or another process writes it.
+    """
+    print(json.dumps(result, indent=1) if args.json else as_text(result))
+    if args.output:
+        from paddlevideo_fast.extensions.report import save_json
+
+        with only_writer(args.output, name):
+            save_json(result, args.output / f"{name}.json")

@@ -7,7 +7,8 @@ Example:
 import argparse
 from pathlib import Path
 
-from paddlevideo_fast.cli.command import add_config_arguments, load_for_run, show_result, timed_progress
+from paddlevideo_fast.apps.doctor.command import show_result
+from paddlevideo_fast.cli.command import add_config_arguments, load_for_run, timed_progress
 from paddlevideo_fast.command_line import CommandParser, count
 
 
