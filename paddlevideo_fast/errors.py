@@ -9,7 +9,7 @@ import reprlib
 from collections.abc import Sequence
 from typing import Any
 
-from paddlevideo_fast.sources.remote.urls import masked, shown_url
+from paddlevideo_fast.io.urls import masked, shown_url
 
 EXIT_FAILURES = 1
 EXIT_USER_ERROR = 2

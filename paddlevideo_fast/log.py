@@ -11,7 +11,7 @@ from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any, TextIO
 
-from paddlevideo_fast.sources.remote.urls import masked
+from paddlevideo_fast.io.urls import masked
 
 _FORMAT = "[%(asctime)s] %(levelname)s: %(message)s"
 _DATE = "%m/%d %H:%M:%S"

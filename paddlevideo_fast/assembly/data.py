@@ -16,6 +16,7 @@ from paddlevideo_fast.errors import SettingError, TransformError
 from paddlevideo_fast.extensions.dali.loader import DaliLoader, DaliOptions
 from paddlevideo_fast.extensions.distillation.soft_labels import ShapedPreprocess
 from paddlevideo_fast.extensions.features.loader import FeatureLoader
+from paddlevideo_fast.io.urls import bare_url, is_url, join
 from paddlevideo_fast.loader import BadSamples, WorkerOptions
 from paddlevideo_fast.loader.annotations import VideoRecord, check_labels
 from paddlevideo_fast.loader.build import build_dataset, build_loader, build_pipeline
@@ -30,7 +31,6 @@ from paddlevideo_fast.modeling.preprocess import Layout
 from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
 from paddlevideo_fast.sources.remote.block_cache import use_cache
 from paddlevideo_fast.sources.remote.stores import RetryPolicy, use_retry_policy
-from paddlevideo_fast.sources.remote.urls import bare_url, is_url, join
 
 _NUM_LOOKED_AT = 1000  # records
 _OF_CACHE = ("cache_gb", "block_kb", "prefetch")

@@ -47,6 +47,7 @@ from paddlevideo_fast.errors import (
 )
 from paddlevideo_fast.extensions.features.setup import check_backbone, with_features
 from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader import build_dataset
 from paddlevideo_fast.loader.class_names import write_class_names
 from paddlevideo_fast.loader.dataset import ClipDataset
@@ -57,7 +58,6 @@ from paddlevideo_fast.metrics.predictions import Predictions
 from paddlevideo_fast.modeling import count_parameters
 from paddlevideo_fast.modeling.recognizers import build_for_clips, classes_of
 from paddlevideo_fast.modeling.weights import base_of, load_weights
-from paddlevideo_fast.sources.remote.urls import is_url
 
 logger = get_logger(__name__)
 

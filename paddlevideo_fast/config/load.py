@@ -26,10 +26,10 @@ from paddlevideo_fast.config.types import KeyPath, leaves
 from paddlevideo_fast.config.yaml_source import MAX_CHARACTERS, MAX_DEPTH, Budget, Source, dotted, parse
 from paddlevideo_fast.errors import ConfigError, shown
 from paddlevideo_fast.io.files import read_text, whence
+from paddlevideo_fast.io.urls import is_url, secret_in
 from paddlevideo_fast.log import get_logger, is_unicode, warn_once
 from paddlevideo_fast.plugins import Import, import_all, installed_imports, located
 from paddlevideo_fast.registry import DATASETS, RECOGNIZERS, did_you_mean
-from paddlevideo_fast.sources.remote.urls import is_url, secret_in
 
 _LOGGER = get_logger(__name__)
 

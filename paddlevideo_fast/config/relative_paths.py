@@ -4,7 +4,7 @@ import os
 
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.errors import shown
-from paddlevideo_fast.sources.remote.urls import is_url, join
+from paddlevideo_fast.io.urls import is_url, join
 
 PATHS = "paths"
 _KEYS = ("file_path", "data_prefix", "class_names")

@@ -17,10 +17,10 @@ from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource, path_of
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.log import is_unicode
 from paddlevideo_fast.registry import did_you_mean
 from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
-from paddlevideo_fast.sources.remote.urls import is_url
 
 
 class Cv2Reader(VideoReader):

@@ -12,8 +12,8 @@ import numpy as np
 
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import VideoDecodeError, cause_of
+from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.sources.remote import stores
-from paddlevideo_fast.sources.remote.urls import is_url, join
 
 _JPEG_START, _JPEG_END, _JPEG_SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
 _FRAME_MARKERS = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # these three are tables

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import IO, Any, BinaryIO, TypeAlias
 
 from paddlevideo_fast.errors import ObjectError, PaddleVideoFastError, VideoDecodeError
+from paddlevideo_fast.io.urls import is_url, shown_url
 from paddlevideo_fast.sources.remote import stores
 from paddlevideo_fast.sources.remote.block_cache import RemoteFile
-from paddlevideo_fast.sources.remote.urls import is_url, shown_url
 
 _LARGE_BYTES = 2**26
 _PIECE_BYTES = 2**23

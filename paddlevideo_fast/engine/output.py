@@ -34,10 +34,10 @@ from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError, PaddleVideoFastError, UnsavedError, WeightError
 from paddlevideo_fast.io.files import as_path, sweep, working_folder
 from paddlevideo_fast.io.locks import LOCK
+from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.sources.remote.stores import exists
 from paddlevideo_fast.sources.remote.sync import Mirror
-from paddlevideo_fast.sources.remote.urls import is_url, join
 
 logger = get_logger(__name__)
 

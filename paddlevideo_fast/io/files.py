@@ -31,8 +31,8 @@ from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any
 
+from paddlevideo_fast.io.urls import bare_url, is_url, join, shown_url
 from paddlevideo_fast.sources.remote import stores
-from paddlevideo_fast.sources.remote.urls import bare_url, is_url, join, shown_url
 
 _PREFIX = ".saving-"
 _LONGEST_BYTES = 143  # of a name on an encrypted file system; others take 255

@@ -33,9 +33,9 @@ from typing import Any, NamedTuple
 
 from paddlevideo_fast.errors import OutputError, OutputInUseError
 from paddlevideo_fast.io.files import as_path, working_folder
+from paddlevideo_fast.io.urls import masked
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.machine import process_state
-from paddlevideo_fast.sources.remote.urls import masked
 
 LOCK = ".lock"
 

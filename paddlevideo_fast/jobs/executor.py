@@ -32,9 +32,9 @@ import paddlevideo_fast
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.locks import Lock
+from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.jobs.run import ToolError, duration
 from paddlevideo_fast.loader.worker_process import end_with
-from paddlevideo_fast.sources.remote.urls import is_url, join
 
 LOCAL = "local"
 

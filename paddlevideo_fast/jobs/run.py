@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 import paddlevideo_fast
 from paddlevideo_fast.errors import EXIT_FAILURES, PaddleVideoFastError
 from paddlevideo_fast.io.files import atomic_write_text
+from paddlevideo_fast.io.urls import bare_url, is_url, secret_in
 from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line, one_form, read_class_names
 from paddlevideo_fast.loader.tables import Row, json_line
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.sources.remote.urls import bare_url, is_url, secret_in
 
 PROVENANCE = "provenance.json"
 

@@ -11,10 +11,10 @@ from paddlevideo_fast.decode import Span
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, is_frame_format
 from paddlevideo_fast.errors import AnnotationError, cause_of, shown
 from paddlevideo_fast.io.files import read_names, whence
+from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.loader.tables import EXPECTED, Row, list_rows, split_line
 from paddlevideo_fast.registry import did_you_mean
 from paddlevideo_fast.sources.remote.stores import exists
-from paddlevideo_fast.sources.remote.urls import is_url, join
 
 _MAX_CLASS_NAMES = 2**24  # bytes
 _NUM_LOOKED_FOR = 3  # files in a store

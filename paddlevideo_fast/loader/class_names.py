@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.errors import AnnotationError, ObjectMissingError, StoreAccessError, cause_of
 from paddlevideo_fast.io.files import as_path, atomic_write_text, read_text
+from paddlevideo_fast.io.urls import is_url, shown_url
 from paddlevideo_fast.loader.annotations import one_form, read_class_names
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.sources.remote.sync import fetched
-from paddlevideo_fast.sources.remote.urls import is_url, shown_url
 
 logger = get_logger(__name__)
 

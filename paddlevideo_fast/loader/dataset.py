@@ -10,6 +10,7 @@ from paddlevideo_fast.config.sections import Group, Section
 from paddlevideo_fast.config.types import NumViews, PositiveInt, Size
 from paddlevideo_fast.decode import IndexCache, Source, VideoReader, open_frames, open_video
 from paddlevideo_fast.errors import AnnotationError, LoaderError, VideoDecodeError
+from paddlevideo_fast.io.urls import bare_url, is_url
 from paddlevideo_fast.loader.annotations import (
     ClassNumbers,
     VideoRecord,
@@ -30,7 +31,6 @@ from paddlevideo_fast.registry import DATASETS, DECODERS
 from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
 from paddlevideo_fast.sources.packed.packed import PackedShard, is_folder_of_shards, open_shards
 from paddlevideo_fast.sources.remote.block_cache import has_cache
-from paddlevideo_fast.sources.remote.urls import bare_url, is_url
 
 
 @DECODERS.register()

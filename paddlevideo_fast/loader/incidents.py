@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
 from paddlevideo_fast.errors import BadSampleShareError, VideoDecodeError
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.log import get_logger, printable, warn_once
-from paddlevideo_fast.sources.remote.urls import shown_url
 
 _REPLACED = "replaced:"
 _MIN_FILES = 3  # one or two bad files stop no run, however small its list is

@@ -18,10 +18,10 @@ from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.errors import ObjectMissingError, StoreAwayError, WeightError, cause_of
 from paddlevideo_fast.extensions.lora.lora import RECORD, A, B, Lora, LoraBase, is_lora, merged, pairs_of
 from paddlevideo_fast.io.files import fingerprint, whence
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
 from paddlevideo_fast.sources.remote.sync import fetched
-from paddlevideo_fast.sources.remote.urls import is_url
 
 _MIN_SHARE = 0.9
 _CHECKSUM = "#sha256="

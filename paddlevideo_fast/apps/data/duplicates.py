@@ -14,6 +14,7 @@ from paddlevideo_fast.apps.data.fingerprints import RATE, Fingerprint, Prints, V
 from paddlevideo_fast.apps.data.matching import Match, Pairs, groups, matches
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.jobs.executor import common_folder, located
 from paddlevideo_fast.jobs.run import (
     ToolError,
@@ -25,7 +26,6 @@ from paddlevideo_fast.jobs.run import (
 from paddlevideo_fast.jobs.work import Work
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.sources.remote.urls import shown_url
 
 
 class Listed(NamedTuple):

@@ -24,6 +24,7 @@ from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, decode_image, i
 from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import EXIT_FAILURES, ShardError, VideoDecodeError
 from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.jobs.executor import Engine, Site, located, run_all
 from paddlevideo_fast.jobs.flags import add_work, share, tool_parser
 from paddlevideo_fast.jobs.run import (
@@ -45,7 +46,6 @@ from paddlevideo_fast.sources.packed.packed_format import (
     data_path,
     index_path,
 )
-from paddlevideo_fast.sources.remote.urls import bare_url
 
 _SAME_SEC = 1e-4
 _OF_FRAMES = ("kind", "margin", "short_side", "quality", "estimate", "verify")  # flags

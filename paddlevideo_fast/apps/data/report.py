@@ -22,6 +22,7 @@ from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.extensions.report.page import Page, Section
 from paddlevideo_fast.extensions.report.results import write_page
 from paddlevideo_fast.extensions.report.tables import cell
+from paddlevideo_fast.io.urls import is_url, shown_url
 from paddlevideo_fast.jobs.executor import located
 from paddlevideo_fast.jobs.flags import add_work, share, tool_parser
 from paddlevideo_fast.jobs.run import (
@@ -35,7 +36,6 @@ from paddlevideo_fast.jobs.run import (
 from paddlevideo_fast.jobs.work import Work
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.tables import FIELDS, NOTES, Row, json_line, list_rows
-from paddlevideo_fast.sources.remote.urls import is_url, shown_url
 
 PAGE, FINDINGS, FACTS = "report.html", "findings.jsonl", "facts.jsonl"
 PREDICTIONS = "predictions.jsonl"

@@ -15,11 +15,11 @@ from paddlevideo_fast.apps.data.lists import read_records
 from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.io.files import UrlPath
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.jobs.run import ToolError, lines_of, report_failures, write_lines
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, list_line, row_of
 from paddlevideo_fast.loader.tables import is_table
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.sources.remote.urls import is_url
 
 
 class Part(NamedTuple):

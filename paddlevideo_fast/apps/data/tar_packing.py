@@ -16,6 +16,7 @@ from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.files import as_path, atomic_write
+from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.jobs.executor import located
 from paddlevideo_fast.jobs.run import (
     Provenance,
@@ -27,7 +28,6 @@ from paddlevideo_fast.jobs.run import (
     stop_if_disk_fails,
 )
 from paddlevideo_fast.jobs.work import Work
-from paddlevideo_fast.sources.remote.urls import bare_url
 
 _MANIFEST = "shards.jsonl"
 

@@ -14,6 +14,7 @@ from paddlevideo_fast.apps.data.spans import Part, Stored, StoredList
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.jobs.executor import located
 from paddlevideo_fast.jobs.flags import add_work, share, tool_parser
 from paddlevideo_fast.jobs.run import (
@@ -26,7 +27,6 @@ from paddlevideo_fast.jobs.run import (
 )
 from paddlevideo_fast.jobs.work import Work
 from paddlevideo_fast.registry import did_you_mean
-from paddlevideo_fast.sources.remote.urls import bare_url
 
 _MANIFEST = "prepared.jsonl"
 

@@ -54,6 +54,7 @@ from paddlevideo_fast.errors import MissingExtraError, ProgramError
 from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader import build_dataset
 from paddlevideo_fast.loader.annotations import check_labels, read_class_names
 from paddlevideo_fast.loader.class_names import NAMES_FILE, Classes, classes_of_config, compared
@@ -64,7 +65,6 @@ from paddlevideo_fast.modeling.layers.operators import operators_for
 from paddlevideo_fast.modeling.recognizers import activation_of, build_model, classes_of
 from paddlevideo_fast.modeling.weights import backbone_of, load_weights
 from paddlevideo_fast.sources.remote.sync import staged
-from paddlevideo_fast.sources.remote.urls import is_url
 
 TOLERANCE = 1e-4  # of the largest logit
 _HALF_TOLERANCE = 2e-2  # as before, of a program in 16 bits

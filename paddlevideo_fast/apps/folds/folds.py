@@ -23,12 +23,12 @@ from paddlevideo_fast.engine.output import FOLDS, folder_of_run, move_aside, new
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.extensions.report import save_json
 from paddlevideo_fast.io.files import atomic_write_text
+from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.loader.class_names import classes_of_config
 from paddlevideo_fast.loader.tables import Row, json_line, list_rows
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics.accuracy import interval
 from paddlevideo_fast.modeling import classes_of
-from paddlevideo_fast.sources.remote.urls import is_url, join
 
 logger = get_logger(__name__)
 

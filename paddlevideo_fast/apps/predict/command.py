@@ -41,10 +41,10 @@ from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
 from paddlevideo_fast.io.files import as_path, is_live
 from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.log import paddle_is_quiet, printable
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.sources.remote.sync import staged
-from paddlevideo_fast.sources.remote.urls import shown_url
 
 _MOST_READERS = 8  # by default
 _BENCHMARK_FILES = 15  # how often a single file is read to time it

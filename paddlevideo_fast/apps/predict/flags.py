@@ -12,8 +12,8 @@ from paddlevideo_fast.config import Config
 from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import ProgramError
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.log import paddle_is_quiet
-from paddlevideo_fast.sources.remote.urls import is_url
 
 
 def _probability(text: str) -> float:

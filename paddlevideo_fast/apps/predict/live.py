@@ -23,8 +23,8 @@ from paddlevideo_fast.decode.packets import has_pts, is_bare, rate_of
 from paddlevideo_fast.decode.reader import TOLERANCE_SEC, VideoReader, end_of, frames_between
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import PIPE, is_pipe
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.log import get_logger, printable
-from paddlevideo_fast.sources.remote.urls import shown_url
 
 WhenSlow = Literal["drop", "wait"]
 

@@ -21,7 +21,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.extensions.report.drawings import draw_timeline, lettering
 from paddlevideo_fast.extensions.report.output import make_folders, refuse_inputs, targets
 from paddlevideo_fast.io.files import as_path
-from paddlevideo_fast.sources.remote.urls import shown_url
+from paddlevideo_fast.io.urls import shown_url
 
 _NOTHING = "\N{EN DASH}"  # where no class reaches the threshold
 

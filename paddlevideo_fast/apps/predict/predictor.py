@@ -26,6 +26,7 @@ from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, cause_of
 from paddlevideo_fast.io.files import as_path, read_names, walk
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader import VideoRecord
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.untrimmed import Window
@@ -34,7 +35,6 @@ from paddlevideo_fast.loader.views import OpenDecoder, read_views
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.metrics.predictions import DECISION
 from paddlevideo_fast.modeling import Preprocess
-from paddlevideo_fast.sources.remote.urls import shown_url
 
 Entry = dict[str, Any]
 Backend = Runtime | Literal["auto"]

@@ -19,10 +19,10 @@ from paddle import inference
 
 from paddlevideo_fast.errors import InstallationError, ProgramError
 from paddlevideo_fast.extras import needing
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.log import get_logger, is_unicode, paddle_is_quiet
 from paddlevideo_fast.machine import gpu_number, num_cores
 from paddlevideo_fast.sources.remote.sync import Mirror, fetched
-from paddlevideo_fast.sources.remote.urls import is_url
 
 Provider = Literal["cpu", "cuda", "tensorrt"]
 Runtime = Literal["onnxruntime", "paddle", "onednn"]

@@ -47,6 +47,7 @@ from paddlevideo_fast.extensions.features.setup import (
     require_same,
 )
 from paddlevideo_fast.io.files import as_path, atomic_write, atomic_write_text
+from paddlevideo_fast.io.urls import is_url, shown_url
 from paddlevideo_fast.jobs.executor import LOCAL, Engine, located
 from paddlevideo_fast.jobs.work import Work
 from paddlevideo_fast.loader.batches import ClipBatchSampler, EpochBatches
@@ -58,7 +59,6 @@ from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.sources.remote.sync import mirrored
-from paddlevideo_fast.sources.remote.urls import is_url, shown_url
 
 logger = get_logger(__name__)
 

@@ -29,11 +29,11 @@ from paddlevideo_fast.extensions.features.loader import (
 )
 from paddlevideo_fast.extensions.features.model import HeadOnly, digest_of
 from paddlevideo_fast.io.files import read_text
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import load_weights
 from paddlevideo_fast.sources.remote.sync import Mirror
-from paddlevideo_fast.sources.remote.urls import is_url
 
 logger = get_logger(__name__)
 

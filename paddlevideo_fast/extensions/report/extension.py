@@ -15,10 +15,10 @@ from paddlevideo_fast.extensions.report.results import Evaluated, ReportedRun, R
 from paddlevideo_fast.extensions.report.tables import Naming
 from paddlevideo_fast.extensions.trackers.trackers import VISUALDL, Trackers
 from paddlevideo_fast.io.files import working_folder
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader.class_names import classes_of_config
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.registry import EXTENSIONS
-from paddlevideo_fast.sources.remote.urls import shown_url
 
 if TYPE_CHECKING:
     from paddlevideo_fast.assembly.build import TrainingSetup

@@ -10,7 +10,7 @@ from typing import Any
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.io import files
-from paddlevideo_fast.sources.remote.urls import bare_url
+from paddlevideo_fast.io.urls import bare_url
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ from paddlevideo_fast.extensions.report.tables import (
     write_tables,
 )
 from paddlevideo_fast.extensions.trackers.trackers import TrackedRun, VisualDL
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
@@ -36,7 +37,6 @@ from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.metrics.accuracy import with_certainty
 from paddlevideo_fast.metrics.predictions import Predictions, confusion_matrix
 from paddlevideo_fast.modeling.contexts import evaluating
-from paddlevideo_fast.sources.remote.urls import shown_url
 
 logger = get_logger(__name__)
 

@@ -20,6 +20,7 @@ from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import ObjectError, ObjectMissingError, ShardError, VideoDecodeError, cause_of
 from paddlevideo_fast.io.files import require_regular
 from paddlevideo_fast.io.lru import LRUCache
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.sources.packed.packed_format import (
     FRAME,
     Directory,
@@ -30,7 +31,6 @@ from paddlevideo_fast.sources.packed.packed_format import (
 )
 from paddlevideo_fast.sources.remote.block_cache import RemoteFile
 from paddlevideo_fast.sources.remote.stores import exists, list_folder
-from paddlevideo_fast.sources.remote.urls import is_url
 
 # Each map keeps a file handle, of which a process often may have 1024, and a large set has more shards.
 _MAX_MAPS = 256

@@ -19,10 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from paddlevideo_fast.io.lru import LRUCache
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.sources.remote import stores
 from paddlevideo_fast.sources.remote.block_folder import TRAILER, BlockFolder
-from paddlevideo_fast.sources.remote.urls import shown_url
 
 BLOCK_BYTES = 2**18
 _UNKEPT_BLOCKS = 16

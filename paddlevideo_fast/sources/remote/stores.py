@@ -35,7 +35,7 @@ from paddlevideo_fast.errors import (
     StoreAwayError,
 )
 from paddlevideo_fast.extras import needing
-from paddlevideo_fast.sources.remote.urls import scheme_of, secret_in, shown_url
+from paddlevideo_fast.io.urls import scheme_of, secret_in, shown_url
 
 T = TypeVar("T")
 

@@ -26,9 +26,9 @@ from paddlevideo_fast.io.files import (
     walk,
     working_folder,
 )
+from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.sources.remote import stores
-from paddlevideo_fast.sources.remote.urls import is_url, join
 
 logger = get_logger(__name__)
 

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 from paddlevideo_fast.errors import ObjectError, ShardError, VideoDecodeError, cause_of
 from paddlevideo_fast.io.files import require_regular
+from paddlevideo_fast.io.urls import bare_url, is_url, shown_url
 from paddlevideo_fast.sources.packed.packed import LocalBytes, MmapCache
 from paddlevideo_fast.sources.remote import stores
 from paddlevideo_fast.sources.remote.block_cache import RemoteFile
-from paddlevideo_fast.sources.remote.urls import bare_url, is_url, shown_url
 
 _HEADER_BYTES = 2**13  # the header of a video, its label and the header that follows often fit
 _READ_BYTES = 2**16

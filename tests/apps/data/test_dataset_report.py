@@ -15,10 +15,10 @@ from paddlevideo_fast.apps.data.report import Finding, _predictions_of, table_li
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.extensions.report.page import Page, Section, render
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.jobs.run import write_lines
 from paddlevideo_fast.loader.annotations import VideoRecord, read_video_list
 from paddlevideo_fast.loader.tables import list_rows
-from paddlevideo_fast.sources.remote.urls import shown_url
 from tests.support.browser import Browser
 from tests.support.numbered_clips import write_clip
 

@@ -17,8 +17,8 @@ from paddlevideo_fast.errors import (
     StoreAwayError,
 )
 from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.io.urls import join, shown_url
 from paddlevideo_fast.sources.remote import stores
-from paddlevideo_fast.sources.remote.urls import join, shown_url
 
 CONTENT = bytes(range(256)) * 40
 SHORT = stores.RetryPolicy(timeout_sec=2.0, num_attempts=3, unreachable_sec=1.0, first_pause_sec=0.02)

@@ -8,8 +8,8 @@ import pytest
 
 from paddlevideo_fast.errors import ConfigError, ObjectError, PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.io.files import UrlPath
+from paddlevideo_fast.io.urls import bare_url, is_url, join, masked, secret_in, shown_url
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.sources.remote.urls import bare_url, is_url, join, masked, secret_in, shown_url
 
 SECRET = "hunter2"
 SIGNED = [
