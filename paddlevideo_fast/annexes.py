@@ -25,6 +25,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "use_visualdl": "extensions.trackers.trackers",
         "profiler_options": "extensions.profiler.profiling",
     },
+    "recognizer": {"Pretrain": "extensions.pretraining.model"},
+    "head": {"VideoMAEDecoder": "extensions.pretraining.model"},
     "flag": {"--folds": "apps.folds.folds"},
 }
 

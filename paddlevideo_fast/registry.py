@@ -8,7 +8,8 @@ checked without importing the world and no module imports upwards. Names of anne
 import difflib
 import importlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
 from paddlevideo_fast import annexes
@@ -25,11 +26,13 @@ class Registry:
     Args:
         kind: what the entries are, for messages ("backbone").
         home: dotted name of the package whose import registers the entries.
+        later: names of further entries, with the modules whose imports register them.
     """
 
-    def __init__(self, kind: str, home: str) -> None:
+    def __init__(self, kind: str, home: str, later: Mapping[str, str] = MappingProxyType({})) -> None:
         self.kind = kind
         self.home = home
+        self._later = later
         self._entries: dict[str, type] = {}
         self._places: dict[str, str] = {}
 
@@ -73,7 +76,7 @@ class Registry:
     def in_order(self) -> list[str]:
         """All names: those of the table in its order, then the others as they were registered."""
         importlib.import_module(self.home)
-        return [*dict.fromkeys([*annexes.modules_of(self.kind), *self._entries])]
+        return [*dict.fromkeys([*self._later, *self._entries])]
 
     def get(self, name: str) -> type:
         """The class called `name`.
@@ -91,8 +94,8 @@ class Registry:
 
     def _load(self, name: str) -> None:
         importlib.import_module(self.home)
-        if name not in self._entries:
-            annexes.load(self.kind, name)
+        if name in self._later and name not in self._entries:
+            importlib.import_module(self._later[name])
 
 
 def is_own(cls: type) -> bool:
@@ -110,18 +113,23 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(known)}" if known else ""
 
 
-RECOGNIZERS = Registry("recognizer", "paddlevideo_fast.modeling.recognizers")
-BACKBONES = Registry("backbone", "paddlevideo_fast.modeling.backbones")
-HEADS = Registry("head", "paddlevideo_fast.modeling.heads")
-LOSSES = Registry("loss", "paddlevideo_fast.modeling.losses")
-DISTILLATION_LOSSES = Registry("distillation loss", "paddlevideo_fast.extensions.distillation.model")
-MIXES = Registry("mix", "paddlevideo_fast.modeling.preprocess")
-DATASETS = Registry("dataset", "paddlevideo_fast.loader.dataset")
-DECODERS = Registry("decoder", "paddlevideo_fast.loader.dataset")
-SAMPLERS = Registry("sampler", "paddlevideo_fast.loader.sampling")
-TRANSFORMS = Registry("transform", "paddlevideo_fast.loader.transforms")
-OPTIMIZERS = Registry("optimizer", "paddlevideo_fast.solver.optimizer")
-LEARNING_RATES = Registry("learning rate", "paddlevideo_fast.solver.learning_rate")
-METRICS = Registry("metric", "paddlevideo_fast.metrics")
-CALLBACKS = Registry("callback", "paddlevideo_fast.engine.callbacks")
-EXTENSIONS = Registry("extension", "paddlevideo_fast.engine.extension")
+def _own(kind: str, module: str) -> Registry:
+    """A registry of the toolkit, with what the annexes have for it."""
+    return Registry(kind, f"{__package__}.{module}", annexes.modules_of(kind))
+
+
+RECOGNIZERS = _own("recognizer", "modeling.recognizers")
+BACKBONES = _own("backbone", "modeling.backbones")
+HEADS = _own("head", "modeling.heads")
+LOSSES = _own("loss", "modeling.losses")
+DISTILLATION_LOSSES = _own("distillation loss", "extensions.distillation.model")
+MIXES = _own("mix", "modeling.preprocess")
+DATASETS = _own("dataset", "loader.dataset")
+DECODERS = _own("decoder", "loader.dataset")
+SAMPLERS = _own("sampler", "loader.sampling")
+TRANSFORMS = _own("transform", "loader.transforms")
+OPTIMIZERS = _own("optimizer", "solver.optimizer")
+LEARNING_RATES = _own("learning rate", "solver.learning_rate")
+METRICS = _own("metric", "metrics")
+CALLBACKS = _own("callback", "engine.callbacks")
+EXTENSIONS = _own("extension", "engine.extension")

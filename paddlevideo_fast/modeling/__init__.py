@@ -10,4 +10,3 @@ from paddlevideo_fast.modeling.weights import ClassNames, WeightReport, load_wei
 
 # isort: split
 import paddlevideo_fast.extensions.distillation.model
-import paddlevideo_fast.extensions.pretraining.model
