@@ -16,7 +16,7 @@ from benchmarks.pipeline import RECIPES, Recipe
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.extensions.dali.graph import generation_of, import_dali
-from paddlevideo_fast.extensions.dali.loader import DaliOptions
+from paddlevideo_fast.extensions.dali.loader import DaliLoader, DaliOptions
 from paddlevideo_fast.loader import Pipeline, VideoDataset, build_loader
 from paddlevideo_fast.machine import installed_gpus, num_cores
 
@@ -101,8 +101,8 @@ def _compare(
         "seed": seed,
     }
     loaders: dict[str, Any] = {
-        side: build_loader(dataset, shuffle=False, drop_last=False, dali=options, **common)
-        for side, options in ((OURS, None), (dali, DaliOptions(gpu)))
+        side: build_loader(dataset, shuffle=False, drop_last=False, make=make, **common)
+        for side, make in ((OURS, None), (dali, partial(DaliLoader, options=DaliOptions(gpu))))
     }
     first = {side: np.asarray(next(iter(loader.epoch(0))).clips) for side, loader in loaders.items()}
     difference = float(np.abs(first[dali].astype(np.int16) - first[OURS]).mean())

@@ -23,6 +23,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "report": "extensions.report.extension",
         "TRACKERS": "extensions.trackers.trackers",
         "use_visualdl": "extensions.trackers.trackers",
+        "train_dali": "extensions.dali.extension",
+        "DALI_LOADER": "extensions.dali.extension",
         "profiler_options": "extensions.profiler.profiling",
     },
     "recognizer": {"Pretrain": "extensions.pretraining.model"},

@@ -363,7 +363,7 @@ def _of_features(spec: RunSpec) -> Problems:
     if spec.run.multigrid:
         text = "changes the shape of the clips, and features have one; leave one of the two out"
         yield Problem("multigrid", text)
-    if spec.run.train_dali:
+    if spec.config.get("train_dali"):
         yield Problem("train_dali", "reads videos, and training reads features; leave one of the two out")
     if spec.config.at("FINETUNE.unfreeze_at"):
         text = "the backbone does not run in a training on features; leave one of the two out"

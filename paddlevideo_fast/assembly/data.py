@@ -13,19 +13,21 @@ from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import SettingError, TransformError
-from paddlevideo_fast.extensions.dali.loader import DaliLoader, DaliOptions
 from paddlevideo_fast.extensions.distillation.soft_labels import ShapedPreprocess
-from paddlevideo_fast.extensions.features.loader import FeatureLoader
 from paddlevideo_fast.io.urls import bare_url, is_url, join
 from paddlevideo_fast.loader import BadSamples, WorkerOptions
 from paddlevideo_fast.loader.annotations import VideoRecord, check_labels
-from paddlevideo_fast.loader.build import build_dataset, build_loader, build_pipeline
-from paddlevideo_fast.loader.clip_loader import ClipLoader
+from paddlevideo_fast.loader.build import (
+    MakeLoader,
+    SampledLoader,
+    build_dataset,
+    build_loader,
+    build_pipeline,
+)
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.transforms.crop import RandomFlip
 from paddlevideo_fast.log import get_logger, warn_once
-from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Preprocess, activation_of, classes_of
 from paddlevideo_fast.modeling.preprocess import Layout
 from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
@@ -70,7 +72,7 @@ class Split:
     """
 
     dataset: ClipDataset
-    loader: ClipLoader | DaliLoader | FeatureLoader
+    loader: SampledLoader
     preprocess: Callable[[Any], paddle.Tensor]
     bad_samples: BadSamples
 
@@ -138,8 +140,7 @@ def _frames_cache(spec: RunSpec, name: SplitName) -> FrameCache | None:
         if spec.holds("STORAGE.frames_cache_gb"):
             spec.warn("STORAGE.frames_cache_gb", "has no effect without frames_cache")
         return None
-    if _dali_options(spec, name) is not None:
-        spec.warn("STORAGE.frames_cache", f"has no effect on DATASET.{name}: DALI decodes it")
+    if _other_loader(spec, name) is not None:
         return None
     return FrameCache(settings.frames_cache, settings.frames_cache_gb)
 
@@ -167,7 +168,7 @@ def make_loader(
     distribution: Distribution,
     drop_last: bool = False,
     pad: bool | None = None,
-) -> ClipLoader | DaliLoader:
+) -> SampledLoader:
     """A loader of DATASET.`name`; for `drop_last` and `pad` see `ClipBatchSampler`."""
     data = spec.data
     return build_loader(
@@ -186,7 +187,7 @@ def make_loader(
             stall_limit_sec=data.stall_limit_sec,
             prefetch=spec.storage.prefetch,
         ),
-        dali=_dali_options(spec, name),
+        make=_other_loader(spec, name),
     )
 
 
@@ -220,9 +221,10 @@ def _identity(record: VideoRecord, dataset: ClipDataset) -> str:
     return plain if more == (None, 1.0, "", ()) else f"{plain} {more}"
 
 
-def _dali_options(spec: RunSpec, name: SplitName) -> DaliOptions | None:
-    """How DALI reads DATASET.`name`; None where our own reader does."""
-    return DaliOptions(gpu_number(paddle.get_device())) if spec.run.train_dali and name != "test" else None
+def _other_loader(spec: RunSpec, name: SplitName) -> MakeLoader | None:
+    """What makes the loader of DATASET.`name` where an extension does; None: worker processes read it."""
+    makers = (extension.loader_of(name) for extension in spec.extensions)
+    return next((make for make in makers if make is not None), None)
 
 
 def _check_mirrored_labels(spec: RunSpec, name: SplitName, dataset: ClipDataset, num_classes: int) -> None:

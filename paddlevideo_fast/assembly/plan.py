@@ -183,8 +183,6 @@ def _checked_grid(spec: RunSpec) -> MultigridSettings:
     grid = spec.multigrid
     if grid is None:
         raise SettingError("MULTIGRID", "multigrid training needs this section")
-    if spec.run.train_dali:
-        raise SettingError("train_dali", "multigrid training reads through our own loader; leave it out")
     if spec.distributed.sync_bn and (grid.long_factors or grid.short_factors):
         text = "multigrid training shares statistics where MULTIGRID.bn_base_size asks for it; leave it out"
         raise SettingError("DISTRIBUTED.sync_bn", text)

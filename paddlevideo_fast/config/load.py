@@ -20,14 +20,13 @@ from paddlevideo_fast.config.builtin import CONFIG_FILE, find_config, hint_at_co
 from paddlevideo_fast.config.clip import expand_clip
 from paddlevideo_fast.config.document import Config, Findings
 from paddlevideo_fast.config.relative_paths import PATHS, place_paths
-from paddlevideo_fast.config.sections import ROOT, Group
-from paddlevideo_fast.config.settings import DaliData, settings_from
+from paddlevideo_fast.config.sections import ROOT, Group, options_of
 from paddlevideo_fast.config.types import KeyPath, leaves
 from paddlevideo_fast.config.yaml_source import MAX_CHARACTERS, MAX_DEPTH, Budget, Source, dotted, parse
 from paddlevideo_fast.errors import ConfigError, shown
 from paddlevideo_fast.io.files import read_text, whence
 from paddlevideo_fast.io.urls import is_url, secret_in
-from paddlevideo_fast.log import get_logger, is_unicode, warn_once
+from paddlevideo_fast.log import get_logger, is_unicode
 from paddlevideo_fast.plugins import Import, import_all, installed_imports, located
 from paddlevideo_fast.registry import DATASETS, RECOGNIZERS, did_you_mean
 
@@ -72,7 +71,8 @@ def load_config(
     if check:
         import_plugins(config, problems)
         check_config(config, root, problems)
-        _expand_dali_data(config)
+        for option in options_of(config):
+            option.expand(config)
         expand_clip(config)
     elif problems:
         raise ConfigError(problems)
@@ -152,29 +152,6 @@ def _refuse_secrets(config: Config) -> None:
     problems = {path: f"the URL holds {secret}, and {advice}" for path, secret in found.items() if secret}
     if problems:
         raise ConfigError([config.problem(path, text) for path, text in problems.items()])
-
-
-def _expand_dali_data(config: Config) -> None:
-    """Puts what DALI_LOADER describes into DATASET and PIPELINE, with `train_dali`.
-
-    The section is gone afterwards, so that the saved config says the same once only. Without `train_dali` it
-    goes, too, with a warning: the training data are those of DATASET.train.
-    """
-    section = config.pop("DALI_LOADER", None)
-    if section is None:
-        return
-    if not config.get("train_dali"):
-        text = "has no effect without --train_dali (train_dali: True)"
-        warn_once(_LOGGER, config.problem("DALI_LOADER", text))
-        return
-    data = settings_from(DaliData, section)
-    for part in ("DATASET", "PIPELINE"):
-        config.forget((part, "train"), config[part].get("train"))
-        config.origins[part, "train"] = config.where("DALI_LOADER")
-    config.origins["DATASET", "train", "file_path"] = config.where("DALI_LOADER.file_path")
-    config.origins["DATASET", "batch_size"] = config.where("DALI_LOADER.batch_size")
-    config["DATASET"] = {**config["DATASET"], "batch_size": data.batch_size, "train": data.dataset()}
-    config["PIPELINE"] = {**config["PIPELINE"], "train": data.pipeline()}
 
 
 def read_with_bases(path: str, trail: tuple[str, ...] = (), budget: Budget | None = None) -> Config:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paddlevideo_fast import registry as registries
+from paddlevideo_fast.annexes import ALWAYS
 from paddlevideo_fast.config import settings
 from paddlevideo_fast.config.document import Findings
 from paddlevideo_fast.config.types import KeyPath, arguments_of, describe, mismatches, plain_alternatives
@@ -304,6 +305,13 @@ def has_section(option: type, key: str) -> bool:
     return key not in arguments_of(option)
 
 
+def options_of(config: Mapping[str, Any]) -> dict[Any, str]:
+    """The extensions that a config names, or that every run has, with one of their keys, in their order."""
+    options = registries.EXTENSIONS
+    names = [name for name in options.in_order() if config.get(name) is not None or name in ALWAYS]
+    return {options.get(name): name for name in names}
+
+
 def parts_of(cls: type) -> Mapping[str, Section]:
     """The constructor arguments of a class that are, or hold, components; it receives them built."""
     parts = getattr(cls, "parts", {})
@@ -520,7 +528,6 @@ ROOT = Group(
             plain_names=True,
         ),
         **{key: Group(settings=kind) for key, (_, kind, _) in settings.SECTIONS.items()},
-        "DALI_LOADER": Group(settings=settings.DaliData),
         "INFERENCE": Unsupported("prediction reads videos as PIPELINE.valid says"),
     },
     settings.RunSettings,

@@ -56,8 +56,6 @@ class RunSettings:
         accumulate_steps: batches whose gradients are averaged in one update of the weights.
         num_threads: CPU threads of the process that computes; null for one on each of its cores.
         to_static: train the network as a static graph, which Paddle builds from its code.
-        train_dali: read the clips of training and validation through NVIDIA DALI, on the device that
-            computes.
         multigrid: train in the schedule that MULTIGRID describes; without it that section has no effect.
         amp: train and evaluate in mixed precision, as `amp_level` and `amp_dtype` say.
         amp_level: what computes in 16 bits. O1: convolutions and linear layers, and what follows them without
@@ -97,7 +95,6 @@ class RunSettings:
     accumulate_steps: PositiveInt = 1
     num_threads: Size | None = None
     to_static: bool = False
-    train_dali: bool = False
     multigrid: bool = False
     amp: bool = False
     amp_level: Literal["O1", "O2"] = "O1"
@@ -421,51 +418,6 @@ class DistributedSettings:
         "fp16_allreduce": "Paddle's strategy of this name changes static graphs only; use allreduce_dtype",
         "localsgd": "Paddle has local SGD for static graphs only, and training runs in dynamic mode",
     }
-
-
-@dataclass(frozen=True)
-class DaliData:
-    """Training data in the short form of PaddleVideo's `tsn_dali.yaml`; used with `train_dali`.
-
-    It then takes the place of `DATASET.train`, `PIPELINE.train` and `DATASET.batch_size`: segments of each
-    video, its shorter side scaled, a random square of it, mirrored at random, normalised.
-
-    Args:
-        batch_size: clips a training step and process.
-        file_path: list of videos with lines `path label`.
-        num_seg: segments of a video.
-        seglen: consecutive frames from a segment.
-        short_size: of the shorter side in pixels.
-        target_size: side of the square in pixels.
-        mean: of the channels, for pixel values in 0 to 1.
-        std: likewise.
-    """
-
-    batch_size: Size
-    file_path: str
-    num_seg: Size
-    seglen: Size = 1
-    short_size: Size = 256
-    target_size: Size = 224
-    mean: Sequence[float] = (0.485, 0.456, 0.406)
-    std: Sequence[float] = (0.229, 0.224, 0.225)
-
-    def dataset(self) -> dict[str, Any]:
-        """`DATASET.train`."""
-        return {"format": "VideoDataset", "file_path": self.file_path}
-
-    def pipeline(self) -> dict[str, Any]:
-        """`PIPELINE.train`."""
-        return {
-            "decode": {"name": "VideoDecoder"},
-            "sample": {"name": "Sampler", "num_seg": self.num_seg, "seg_len": self.seglen},
-            "transform": [
-                {"Scale": {"short_size": self.short_size, "fixed_ratio": False}},
-                {"RandomCrop": {"target_size": self.target_size}},
-                {"RandomFlip": None},
-                {"Normalization": {"mean": list(self.mean), "std": list(self.std)}},
-            ],
-        }
 
 
 # Sections of settings: key to the field of `RunSpec`, the dataclass, and whether the section is None, not its

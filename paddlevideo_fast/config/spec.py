@@ -8,14 +8,12 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from paddlevideo_fast.annexes import ALWAYS
 from paddlevideo_fast.config import settings
 from paddlevideo_fast.config.document import Config
-from paddlevideo_fast.config.sections import NamedItem, has_section
+from paddlevideo_fast.config.sections import NamedItem, has_section, options_of
 from paddlevideo_fast.config.settings import SplitName, settings_from
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.log import get_logger, warn_once
-from paddlevideo_fast.registry import EXTENSIONS
 
 if TYPE_CHECKING:
     from paddlevideo_fast.engine.extension import Extension
@@ -187,12 +185,10 @@ class RunSpec:
 def _extensions(config: Config) -> tuple[Extension, ...]:
     """The options of a run; those that another one takes the place of are left out."""
     options: dict[str, Extension] = {}
-    for name in EXTENSIONS.in_order():
-        if config.get(name) is not None or name in ALWAYS:
-            cls: type[Extension] = EXTENSIONS.get(name)
-            option = cls.of(config.get(name) if has_section(cls, name) else config, config)
-            if option is not None and option not in options.values():
-                options[name] = option
+    for cls, name in options_of(config).items():
+        option = cls.of(config.get(name) if has_section(cls, name) else config, config)
+        if option is not None:
+            options[name] = option
     replaced = {key for option in options.values() for key in option.replaces}
     if config.get("features") is not None:  # neither batch norms nor a backbone run
         replaced |= {"FINETUNE", "PRECISEBN"}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from paddlevideo_fast.config.settings import SplitName
     from paddlevideo_fast.engine.protocols import Objective
     from paddlevideo_fast.engine.trainer import Callback
+    from paddlevideo_fast.loader.build import MakeLoader
 
 
 class Problem(NamedTuple):
@@ -74,6 +75,10 @@ class Extension:
         """
         return None if section is None else settings_from(cls, section)
 
+    @classmethod
+    def expand(cls, config: Config) -> None:
+        """Writes what a checked config says in the short form of this option as other sections, in place."""
+
     def problems(self, plan: RunPlan) -> Problems:
         """What does not fit the rest of the run, before there is an output folder."""
         yield from ()
@@ -93,6 +98,10 @@ class Extension:
     def on_data(self, setup: TrainingSetup, name: SplitName, split: Split) -> Split:
         """The part `name` of the data ("train" or "valid") that the run shall use in place of `split`."""
         return split
+
+    def loader_of(self, name: SplitName) -> MakeLoader | None:
+        """What makes the loader of a part of the data in place of worker processes; None: not this option."""
+        return None
 
     def objective(self, setup: TrainingSetup) -> Objective | None:
         """What gives the loss in place of the model; None: not this option."""

@@ -1,21 +1,36 @@
 """Datasets and loaders from the sections of a config."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, Protocol
 
 from paddlevideo_fast.config import build, build_list
 from paddlevideo_fast.config.settings import PipelineSettings, settings_from
 from paddlevideo_fast.decode import IndexCache
 from paddlevideo_fast.errors import LoaderError
-from paddlevideo_fast.extensions.dali.loader import DaliLoader, DaliOptions
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.clip_loader import ClipLoader
+from paddlevideo_fast.loader.collate import Batch
 from paddlevideo_fast.loader.dataset import ClipDataset, PackedFrameDataset, VideoDecoder
 from paddlevideo_fast.loader.pipeline import Decoder, Pipeline
 from paddlevideo_fast.loader.workers import WorkerOptions
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS, SAMPLERS, TRANSFORMS
 from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
+
+
+class SampledLoader(Protocol):
+    """Gives the batches that its sampler decides on; see `engine.protocols.BatchLoader`."""
+
+    batch_sampler: ClipBatchSampler
+
+    def __len__(self) -> int: ...
+
+    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]: ...
+
+    def close(self) -> None: ...
+
+
+MakeLoader = Callable[[ClipDataset, ClipBatchSampler, int | Literal["auto"]], SampledLoader]
 
 
 def build_pipeline(section: Mapping[str, Any]) -> Pipeline:
@@ -118,16 +133,15 @@ def build_loader(
     world_size: int = 1,
     pad: bool | None = None,
     worker_options: WorkerOptions | None = None,
-    dali: DaliOptions | None = None,
-) -> ClipLoader | DaliLoader:
-    """A loader of this rank's share of the dataset; with `dali` one that decodes with NVIDIA DALI.
+    make: MakeLoader | None = None,
+) -> SampledLoader:
+    """A loader of this rank's share of the dataset, with worker processes unless `make` makes another one.
 
     For `pad` see `ClipBatchSampler`.
 
     Raises:
         LoaderError: the dataset is too small for one batch, and `drop_last` leaves nothing; it has fewer
-            groups than there are ranks; or DALI cannot do what its pipeline asks for.
-        MissingExtraError: DALI is not installed.
+            groups than there are ranks; or the other loader cannot do what the pipeline asks for.
     """
     sampler = ClipBatchSampler(
         len(dataset),
@@ -144,6 +158,6 @@ def build_loader(
         draws=dataset.draws if shuffle else None,
         window=dataset.window if shuffle else None,
     )
-    if dali is not None:
-        return DaliLoader(dataset, sampler, num_workers, dali)
+    if make is not None:
+        return make(dataset, sampler, num_workers)
     return ClipLoader(dataset, sampler, num_workers, worker_options)

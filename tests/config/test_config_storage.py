@@ -66,7 +66,6 @@ def test_decoded_frames_are_kept_where_they_can_be(motion_dataset, tmp_path, cap
     assert "no effect" not in caplog.text
     assert split_of(motion_dataset, "STORAGE.frames_cache_gb=0.5").dataset.decoder.frames is None
     assert "-o #5  STORAGE.frames_cache_gb: has no effect without frames_cache" in caplog.text
-    monkeypatch.setattr(data, "_dali_options", lambda spec, name: object())
+    monkeypatch.setattr(data, "_other_loader", lambda spec, name: object())
     monkeypatch.setattr(data, "make_loader", lambda *_: None)
     assert split_of(motion_dataset, *settings).dataset.decoder.frames is None
-    assert "STORAGE.frames_cache: has no effect on DATASET.train: DALI decodes it" in caplog.text

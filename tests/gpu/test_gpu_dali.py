@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.loader import building
-from tests.support.dali_codecs import WHERE, HostLoader, no_dali
+from tests.support.dali_codecs import MAKE, WHERE, HostLoader, no_dali
 
 if reason := no_dali():
     pytest.skip(reason, allow_module_level=True)
@@ -40,7 +40,7 @@ def test_frames_are_those_of_the_reader(tmp_path, make_clip, codec):
         tmp_path / "clips.list", sample, steps, True, seed=7, data_prefix=str(tmp_path)
     )
     ours = list(building.loader_of(dataset).epoch(0))
-    theirs = list(HostLoader(building.loader_of(dataset, num_workers=2, dali=WHERE)).epoch(0))
+    theirs = list(HostLoader(building.loader_of(dataset, num_workers=2, make=MAKE)).epoch(0))
     for one, other in zip(ours, theirs, strict=True):
         assert (one.ids == other.ids).all()
         assert other.failures == []

@@ -10,7 +10,7 @@ import av  # before Paddle, whose bundled zlib else breaks its import on 2.6
 import numpy as np
 import pytest
 
-from paddlevideo_fast.extensions.dali.loader import DaliOptions
+from paddlevideo_fast.extensions.dali.loader import DaliLoader
 from paddlevideo_fast.loader import BadSamples, LoaderError, Pipeline, Sampler, VideoRecord
 from paddlevideo_fast.loader.dataset import VideoDecoder
 from paddlevideo_fast.loader.transforms.augment import RandAugment, RandomErasing
@@ -69,7 +69,7 @@ def list_of(backend):
 
 
 def make_loader(dataset, backend, batch_size, num_workers=0, **options):
-    options["dali"] = DaliOptions() if backend == "dali" else None
+    options["make"] = DaliLoader if backend == "dali" else None
     return loader_of(dataset, batch_size, num_workers, **options)
 
 

@@ -6,18 +6,20 @@ import dataclasses
 import importlib.util
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from paddlevideo_fast.extensions.dali.loader import DaliOptions
+from paddlevideo_fast.extensions.dali.loader import DaliLoader, DaliOptions
 from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.machine import installed_gpus
 
 # DALI_TEST_GPU=0 runs the tests of DALI on that GPU
 _GPU = os.environ.get("DALI_TEST_GPU")
 WHERE = DaliOptions(None if _GPU is None else int(_GPU))
+MAKE = partial(DaliLoader, options=WHERE)
 
 
 def no_dali() -> str | None:

@@ -242,7 +242,7 @@ def compute_features(
         spec = RunSpec.of(cfg)
         names: list[SplitName] = [name for name in ("train", "valid") if cfg.holds(f"DATASET.{name}")]
         pipelines = check_evaluation(spec, *names)
-        if spec.run.train_dali:
+        if spec.config.get("train_dali"):
             raise SettingError("train_dali", "features are computed through our own loader; leave it out")
         precision = make_precision(spec)
         model = _with_weights(spec, kind)

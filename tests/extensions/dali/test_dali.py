@@ -15,7 +15,7 @@ from paddlevideo_fast.extensions.dali.graph import require_codec
 from paddlevideo_fast.loader import ClipRequest, LoaderError, TransformError
 from paddlevideo_fast.loader.pipeline import VideoFacts
 from tests.loader import building
-from tests.support.dali_codecs import WHERE, HostLoader, clip_for_dali, encoder, no_dali
+from tests.support.dali_codecs import MAKE, WHERE, HostLoader, clip_for_dali, encoder, no_dali
 
 if reason := no_dali():
     pytest.skip(reason, allow_module_level=True)
@@ -45,7 +45,7 @@ def dataset_of(root, sample=SEGMENTS, transform=CROPS, training=True, name="clip
 
 
 def loader_of(dataset, batch_size=4):
-    return HostLoader(building.loader_of(dataset, batch_size, num_workers=2, dali=WHERE))
+    return HostLoader(building.loader_of(dataset, batch_size, num_workers=2, make=MAKE))
 
 
 def both(dataset, epoch=0):

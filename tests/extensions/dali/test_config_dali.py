@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from paddlevideo_fast.assembly import plan_run
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.errors import MissingExtraError
+from paddlevideo_fast.extensions.dali.extension import Dali
 
 TSN = Path(__file__).with_name("data_dali.yaml").read_text()
 
@@ -23,7 +25,7 @@ def path(tmp_path):
 @pytest.mark.smoke
 def test_it_becomes_the_usual_sections(path, tmp_path, warnings):
     config = load_config(path, ["train_dali=true", "DALI_LOADER.file_path=mine.list", "DALI_LOADER.seglen=2"])
-    assert RunSpec.of(config).run.train_dali
+    assert RunSpec.of(config).extension(Dali)
     assert config["DATASET"]["train"] == {"format": "VideoDataset", "file_path": "mine.list"}
     assert config["DATASET"]["batch_size"] == 32
     assert config["DATASET"]["test"]["file_path"] == "val.list"
@@ -43,6 +45,14 @@ def test_without_the_flag_it_has_no_effect(path, warnings):
     assert "train" not in config["DATASET"]
     text = "DALI_LOADER: has no effect without --train_dali (train_dali: True)"
     assert warnings == [f"{path}:6  {text}"]
+
+
+def test_decoded_frames_are_not_kept_where_dali_decodes(motion_dataset, tmp_path, caplog):
+    lists = [f"DATASET.{part}.file_path={motion_dataset}/{part}.list" for part in ("train", "valid")]
+    options = [*lists, "train_dali=true", f"STORAGE.frames_cache={tmp_path}/frames", "num_frames=4"]
+    plan_run(RunSpec.for_training(load_config("tsm_motion", options)))
+    for part in ("train", "valid"):
+        assert f"STORAGE.frames_cache: has no effect on DATASET.{part}: DALI decodes it" in caplog.text
 
 
 def test_a_missing_dali_is_named_with_its_extra(monkeypatch):
