@@ -1,18 +1,26 @@
 """Batches a second of our loader with uint8 against Paddle's loader with float32."""
 
-import functools
 import resource
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import paddle
 
-from benchmarks.measuring import Natural, Positive, in_turn, medians, ratios, write_clips, write_list
+from benchmarks.measuring import (
+    Natural,
+    Positive,
+    compared_rates,
+    in_turn,
+    ratios,
+    write_clips,
+    write_list,
+)
 from paddlevideo_fast.command_line import count
 from paddlevideo_fast.errors import BadSampleShareError
 from paddlevideo_fast.loader import (
@@ -66,7 +74,7 @@ def run(
         number of workers and side. A row has medians: "batches_per_sec" once all workers are at work, with
         "spread", its lowest and highest; "cpu_ms" a batch, of all processes; "ratio" and "cpu_ratio", how
         many times more batches than float32 in the same time and in the same CPU time, of neighbouring
-        rounds; "start_ms" and "again_ms", until the first batch of the first and of the next epoch.
+        rounds.
 
     Raises:
         BadSampleShareError: the first clip does not decode.
@@ -96,34 +104,23 @@ def _compare(dataset: Any, batch_size: int, num_workers: int, rounds: int) -> li
     found: dict[str, list[dict[str, float]]] = {name: [] for name in SIDES}
     for _, name in in_turn(SIDES, rounds):
         found[name].append(_time_epoch(SIDES[name](dataset, batch_size, num_workers), num_workers))
-    rows = []
-    for name, mine in found.items():
-        (rates, costs), (rates_before, costs_before) = (
-            [[each[key] for each in side] for key in ("batches_per_sec", "cpu_ms")]
-            for side in (mine, found["float32"])
-        )
-        row = {"side": name, **medians(mine), "spread": [min(rates), max(rates)]}
-        row["ratio"] = statistics.median(ratios(rates, rates_before))
-        rows.append({**row, "cpu_ratio": statistics.median(ratios(costs_before, costs))})
-    return rows
+    costs = {name: [each["cpu_ms"] for each in results] for name, results in found.items()}
+    return [
+        {**row, "cpu_ratio": statistics.median(ratios(costs["float32"], costs[row["side"]]))}
+        for row in compared_rates(found, "batches_per_sec", "float32")
+    ]
 
 
-def _time_epoch(side: Any, num_workers: int) -> dict[str, float]:
-    cpu_began, began = _cpu_sec(), time.perf_counter()
+def _time_epoch(side: "_Side", num_workers: int) -> dict[str, float]:
+    cpu_began = _cpu_sec()
     arrivals = [time.perf_counter() for _ in side.epoch()]
-    again_began = time.perf_counter()
-    again = side.epoch()
-    next(again)
-    again_sec = time.perf_counter() - again_began
-    for _ in again:
-        pass  # to its end: Paddle's workers are then counted among the ended ones
+    for _ in side.epoch():
+        pass
     side.close()
     all_working = min(max(num_workers, 1), len(arrivals) - 1)
     return {
         "batches_per_sec": (len(arrivals) - all_working) / (arrivals[-1] - arrivals[all_working - 1]),
         "cpu_ms": (_cpu_sec() - cpu_began) / (2 * len(arrivals)) * 1e3,
-        "start_ms": (arrivals[0] - began) * 1e3,
-        "again_ms": again_sec * 1e3,
     }
 
 
@@ -171,46 +168,35 @@ class _Classic:
         return clip, np.array([sample.label], np.int64)
 
 
-class _PaddleSide:
-    """Epochs of `paddle.io.DataLoader` as PaddleVideo sets it up; each epoch starts new workers."""
+class _Side(NamedTuple):
+    """What begins an epoch, and what ends the workers."""
 
-    def __init__(self, dataset: Any, batch_size: int, num_workers: int, normalise: bool) -> None:
-        self.loader = paddle.io.DataLoader(
-            _Classic(dataset, normalise),
-            batch_size=batch_size,
-            num_workers=num_workers,
-            places=paddle.CPUPlace(),
-            return_list=True,
-        )
-
-    def epoch(self) -> Iterator[Any]:
-        return iter(self.loader)
-
-    def close(self) -> None:
-        """Does nothing: the workers ended with the epoch."""
+    epoch: Callable[[], Iterator[Any]]
+    close: Callable[[], None]
 
 
-class _OurSide:
-    """Epochs of `ClipLoader`."""
-
-    def __init__(
-        self, dataset: Any, batch_size: int, num_workers: int, consume: Callable[[Any], Any] | None = None
-    ) -> None:
-        sampler = ClipBatchSampler(len(dataset), batch_size, shuffle=False, drop_last=False, seed=0)
-        self.loader = ClipLoader(dataset, sampler, num_workers)
-        self.consume = consume
-
-    def epoch(self) -> Iterator[Any]:
-        for batch in self.loader.epoch(0):
-            yield batch if self.consume is None else self.consume(batch.clips)
-
-    def close(self) -> None:
-        self.loader.close()
+def _paddle_side(dataset: Any, batch_size: int, num_workers: int, normalise: bool) -> _Side:
+    """`paddle.io.DataLoader` as PaddleVideo sets it up; each epoch starts new workers, and ends them."""
+    how: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "return_list": True}
+    loader = paddle.io.DataLoader(_Classic(dataset, normalise), places=paddle.CPUPlace(), **how)
+    return _Side(lambda: iter(loader), lambda: None)
 
 
-SIDES: dict[str, Callable[[Any, int, int], Any]] = {
-    "float32": functools.partial(_PaddleSide, normalise=True),
-    "uint8 paddle": functools.partial(_PaddleSide, normalise=False),
-    "uint8": _OurSide,
-    "uint8 + norm": functools.partial(_OurSide, consume=Preprocess().in_numpy),
+def _our_side(
+    dataset: Any, batch_size: int, num_workers: int, consume: Callable[[Any], Any] | None = None
+) -> _Side:
+    sampler = ClipBatchSampler(len(dataset), batch_size, shuffle=False, drop_last=False, seed=0)
+    loader = ClipLoader(dataset, sampler, num_workers)
+
+    def epoch() -> Iterator[Any]:
+        return (batch if consume is None else consume(batch.clips) for batch in loader.epoch(0))
+
+    return _Side(epoch, loader.close)
+
+
+SIDES: dict[str, Callable[[Any, int, int], _Side]] = {
+    "float32": partial(_paddle_side, normalise=True),
+    "uint8 paddle": partial(_paddle_side, normalise=False),
+    "uint8": _our_side,
+    "uint8 + norm": partial(_our_side, consume=Preprocess().in_numpy),
 }

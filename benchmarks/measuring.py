@@ -103,6 +103,29 @@ def medians(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def compared_rates(
+    found: Mapping[str, Sequence[Mapping[str, float]]], rate: str, baseline: str
+) -> list[dict[str, Any]]:
+    """A row for each side: the medians of its results.
+
+    Args:
+        found: by side, what each round returned.
+        rate: the value that is compared: "spread" has its lowest and highest, "ratio" the median over the
+            rounds of this side's over the baseline's.
+        baseline: a side.
+    """
+    rates = {side: [each[rate] for each in results] for side, results in found.items()}
+    return [
+        {
+            "side": side,
+            **medians(results),
+            "spread": [min(rates[side]), max(rates[side])],
+            "ratio": statistics.median(ratios(rates[side], rates[baseline])),
+        }
+        for side, results in found.items()
+    ]
+
+
 def medians_in_turn(
     sides: Mapping[str, Callable[[], Mapping[str, Any]]], rounds: int
 ) -> dict[str, dict[str, Any]]:

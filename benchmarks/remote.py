@@ -2,11 +2,10 @@
 
 import contextlib
 import os
-import statistics
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from unittest import mock
@@ -14,15 +13,12 @@ from unittest import mock
 import cv2
 import numpy as np
 
-from benchmarks.measuring import Natural, Positive, in_turn, medians, ratios
+from benchmarks.measuring import Natural, Positive, compared_rates, in_turn
 from paddlevideo_fast.command_line import count
-from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, ClipRequest, WorkerOptions, build_dataset
-from paddlevideo_fast.loader.dataset import PackedFrameDataset
-from paddlevideo_fast.loader.request import group_by_video
-from paddlevideo_fast.sources.packed.packed import PackedReader
-from paddlevideo_fast.sources.packed.packed_format import FRAME, PackSettings, ShardWriter
+from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, WorkerOptions, build_dataset
+from paddlevideo_fast.sources.packed.packed_format import PackSettings, ShardWriter
 from paddlevideo_fast.sources.remote import block_cache
-from tests.support.stores import Store, http_store, s3_store
+from tests.support.stores import http_store, s3_store
 
 PIPELINE: dict[str, Any] = {
     "decode": {"name": "VideoDecoder"},
@@ -70,8 +66,7 @@ def run(
     Returns:
         "kind", "mb" of the set, and "rows", one a number of workers and side, with medians over the
         rounds: "clips_per_sec" from the fifth batch on, "spread", its lowest and highest, "ratio" to "local",
-        of the same round, "start_sec" until the first batch, "mb_needed" (frames of the clips, and what
-        describes them), "mb_fetched", "num_requests".
+        of the same round, "start_sec" until the first batch, "mb_fetched", "num_requests".
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -79,9 +74,47 @@ def run(
         stack.enter_context(mock.patch.dict(os.environ, store.environment))
         num_bytes = _write_set(folder / "set", videos)
         url = store.publish(folder / "set")
-        trial = _Trial(store, folder, url, delay_ms / 1e3, step_ms / 1e3, batch_size, block_kb * 2**10)
-        rows = [row for num_workers in workers for row in trial.rows(num_workers, rounds)]
+
+        def epoch(side: str, turn: int, num_workers: int) -> dict[str, float]:
+            cache = folder / f"cache {num_workers} {turn} {AHEAD if side == AGAIN else side}"
+            block_cache.use_cache(cache if side != LOCAL else None, _CACHE_GB, block_kb * 2**10)
+            store.reset()
+            store.delay_sec = delay_ms / 1e3
+            section = {"format": "PackedFrameDataset", "file_path": folder / "set" if side == LOCAL else url}
+            dataset = build_dataset(section, PIPELINE, training=True, seed=turn)
+            sampler = ClipBatchSampler(len(dataset), batch_size, shuffle=True, drop_last=True, seed=turn)
+            options = WorkerOptions() if side != ASKED else WorkerOptions(prefetch=0)
+            times = []
+            with contextlib.closing(ClipLoader(dataset, sampler, num_workers, options)) as loader:
+                began = time.perf_counter()
+                for _ in loader.epoch(int(side == AGAIN)):
+                    times.append(time.perf_counter())
+                    time.sleep(step_ms / 1e3)
+            first = min(4, len(times) - 2)
+            return {
+                "clips_per_sec": (len(times) - 1 - first) * batch_size / (times[-1] - times[first]),
+                "start_sec": times[0] - began,
+                "mb_fetched": store.num_bytes / 1e6,
+                "num_requests": store.num_requests,
+            }
+
+        rows = [
+            row for number in workers for row in _rows(partial(epoch, num_workers=number), rounds, number)
+        ]
     return {"kind": kind, "mb": num_bytes / 1e6, "rows": rows}
+
+
+def _rows(
+    epoch: Callable[[str, int], dict[str, float]], rounds: int, num_workers: int
+) -> list[dict[str, Any]]:
+    """A row for each side."""
+    found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+    for turn, side in in_turn((LOCAL, AHEAD, ASKED), rounds):
+        found[side].append(epoch(side, turn))
+        if side == AHEAD:  # its cache is there now
+            found[AGAIN].append(epoch(AGAIN, turn))
+    rows = compared_rates(found, "clips_per_sec", LOCAL)
+    return [{"workers": num_workers, **row} for row in rows]
 
 
 def _write_set(folder: Path, num_videos: int) -> int:
@@ -100,89 +133,3 @@ def _write_set(folder: Path, num_videos: int) -> int:
                 at = number % _NUM_FRAMES
                 writer.add(f"{number}.mp4", number % 10, 25.0, _SIZE, frames[at:] + frames[:at])
     return sum(path.stat().st_size for path in folder.iterdir())
-
-
-@dataclass
-class _Trial:
-    """Times epochs of one set.
-
-    Attributes:
-        store: has the set.
-        folder: has the set in `set`, and gets the caches.
-        url: of the set.
-        delay_sec: of each request.
-        step_sec: in which the device takes a batch.
-        batch_size: clips of a batch.
-        block_bytes: of a block of the cache.
-        num_caches: so many are made.
-    """
-
-    store: Store
-    folder: Path
-    url: str
-    delay_sec: float
-    step_sec: float
-    batch_size: int
-    block_bytes: int
-    num_caches: int = 0
-
-    def rows(self, num_workers: int, rounds: int) -> list[dict[str, Any]]:
-        """A row for each side."""
-        found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
-        for turn, side in in_turn((LOCAL, AHEAD, ASKED), rounds):
-            found[side].append(self._epoch(side, turn, num_workers))
-            if side == AHEAD:  # its cache is there now
-                found[AGAIN].append(self._epoch(AGAIN, turn, num_workers))
-        rows = []
-        for side in SIDES:
-            rates = [each["clips_per_sec"] for each in found[side]]
-            shares = ratios(rates, [each["clips_per_sec"] for each in found[LOCAL]])
-            compared = {"ratio": statistics.median(shares), "spread": [min(rates), max(rates)]}
-            rows.append({"workers": num_workers, "side": side, **medians(found[side]), **compared})
-        return rows
-
-    def _epoch(self, side: str, turn: int, num_workers: int) -> dict[str, float]:
-        if side != AGAIN:
-            self.num_caches += 1
-        cache = self.folder / f"cache{self.num_caches}"
-        block_cache.use_cache(cache if side != LOCAL else None, _CACHE_GB, self.block_bytes)
-        self.store.reset()
-        self.store.delay_sec = self.delay_sec
-        path = str(self.folder / "set") if side == LOCAL else self.url
-        section = {"format": "PackedFrameDataset", "file_path": path}
-        dataset = build_dataset(section, PIPELINE, training=True, seed=turn)
-        sampler = ClipBatchSampler(len(dataset), self.batch_size, shuffle=True, drop_last=True, seed=turn)
-        options = WorkerOptions() if side != ASKED else WorkerOptions(prefetch=0)
-        epoch = int(side == AGAIN)
-        times = []
-        with contextlib.closing(ClipLoader(dataset, sampler, num_workers, options)) as loader:
-            began = time.perf_counter()
-            for _ in loader.epoch(epoch):
-                times.append(time.perf_counter())
-                time.sleep(self.step_sec)
-        first = min(4, len(times) - 2)
-        return {
-            "clips_per_sec": (len(times) - 1 - first) * self.batch_size / (times[-1] - times[first]),
-            "start_sec": times[0] - began,
-            "mb_needed": self._bytes_needed(sampler.batches(epoch), turn) / 1e6,
-            "mb_fetched": self.store.num_bytes / 1e6,
-            "num_requests": self.store.num_requests,
-        }
-
-    def _bytes_needed(self, batches: Sequence[list[ClipRequest]], seed: int) -> int:
-        """Of the frames that clips show, of their entries in the frame tables, and of the directories."""
-        section = {"format": "PackedFrameDataset", "file_path": str(self.folder / "set")}
-        dataset = build_dataset(section, PIPELINE, training=True, seed=seed)
-        assert isinstance(dataset, PackedFrameDataset)
-        sizes = [shard.directory.frames_offset for shard in dataset.shards]
-
-        def note(reader: PackedReader, frames: Sequence[int]) -> int:
-            images = reader._shard.images(reader._video, list(frames))
-            sizes.extend(len(image) + FRAME.itemsize for image in images)
-            return 0
-
-        with mock.patch.object(PackedReader, "fetch", note):
-            for requests in batches:
-                for places in group_by_video(requests):
-                    dataset.fetch([requests[place] for place in places])
-        return sum(sizes)

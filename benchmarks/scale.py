@@ -50,8 +50,7 @@ def run(
     Returns:
         "clips_per_sec" of "one" and of "all", "speedup" between them, "efficiency", which is the speedup
         over the number of processes, "communication", the share of the time of "all" that the exchange of
-        gradients takes, and "machine", the share that goes to sharing the machine and to waiting for the
-        slowest; medians over rounds.
+        gradients takes; medians over rounds.
 
     Raises:
         DistributionError: the processes do not come to their end; the message has their output.
@@ -60,13 +59,10 @@ def run(
         results = Path(folder, "result.json")
         launcher = ["paddle.distributed.launch", "--nproc_per_node", str(processes), "--log_dir", folder]
         ranks = [sys.executable, "-m", __name__, batch_size, width, steps, rounds, results]
+        words = [sys.executable, "-m", *launcher, *map(str, ranks)]
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
-            [sys.executable, "-m", *launcher, *map(str, ranks)],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
+            words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
         if done.returncode:
             raise DistributionError(f"the processes ended with code {done.returncode}:\n{done.stdout}")
@@ -84,9 +80,6 @@ def run(
         "speedup_spread": [min(speedups), max(speedups)],
         "efficiency": speedup / processes,
         "communication": statistics.median(1 - quiet / full for quiet, full in zip(silent, together)),
-        "machine": statistics.median(
-            (quiet - alone) / full for alone, quiet, full in zip(one, silent, together)
-        ),
     }
 
 

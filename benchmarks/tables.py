@@ -14,12 +14,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks import recipes
 from benchmarks.chart import RECIPES, draw_learning, draw_speed
 from benchmarks.measuring import ROOT, load
 from benchmarks.reader_trials import REFUSED, REPLACED, RIGHT, WITHOUT_A_WORD
 from paddlevideo_fast.config.zoo import read_zoo
 from paddlevideo_fast.errors import PaddleVideoFastError
+from tools import recipes
 
 _BLOCK = re.compile(r"<!-- results: (\w+) -->\n\n?(\|.*\n)(\|-.*\n)((?:\|.*\n)*)\n?(?=<!-- end -->)")
 _VIDEOS = ("mma_demo.mp4", "nasa.mp4", "pancake.mkv")

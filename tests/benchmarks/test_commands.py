@@ -86,9 +86,8 @@ def test_programs_on_a_gpu_are_timed_beside_the_cpu(monkeypatch):
         "8": ["CUDA", "CUDA, 16 bits"],
     }
     assert row["deviation"]["CUDA"] == 0 < row["deviation"]["CUDA, 16 bits"] < 0.01
-    for kind in ("new_shape_ms", "searched_ms"):
-        assert row[kind].keys() == {"HEURISTIC", "EXHAUSTIVE"}
-        assert min(row[kind].values()) > 0
+    assert row["new_shape_ms"].keys() == {"HEURISTIC", "EXHAUSTIVE"}
+    assert min(row["new_shape_ms"].values()) > 0
 
 
 def test_no_side_is_favoured():
@@ -163,9 +162,9 @@ def test_remote(measure, monkeypatch):
     result = measure("remote", *options)
     local, ahead, asked, again = result["rows"]
     assert [row["side"] for row in result["rows"]] == ["local", "prefetch", "no prefetch", "second epoch"]
-    assert local["mb_fetched"] == 0 < local["mb_needed"]
+    assert local["mb_fetched"] == 0
     assert ahead["mb_fetched"] == pytest.approx(asked["mb_fetched"])  # each block once, whoever fetches it
-    assert ahead["mb_needed"] < ahead["mb_fetched"] <= 1.01 * result["mb"]
+    assert 0 < ahead["mb_fetched"] <= 1.01 * result["mb"]
     assert again["mb_fetched"] < 0.2 * ahead["mb_fetched"]
 
 

@@ -5,8 +5,9 @@ from fnmatch import fnmatch
 
 import pytest
 
-from benchmarks import recipes, tables
+from benchmarks import tables
 from benchmarks.measuring import ROOT
+from tools import recipes
 
 PAGES = {
     lang: (ROOT / "docs" / lang / "model_zoo.md").read_text(encoding="utf-8") for lang in ("en", "zh-CN")

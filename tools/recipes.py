@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -20,7 +21,7 @@ from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.registry import OPTIMIZERS
 from paddlevideo_fast.solver.learning_rate import LearningRate, PiecewiseDecay
 
-PUBLISHED = ROOT / "benchmarks" / "published_recipes.yml"
+PUBLISHED = Path(__file__).with_name("published_recipes.yml")
 # PaddleVideo's own networks, and its names of others: their recipes are PaddleVideo's.
 OF_PADDLEVIDEO = (
     "movinet/*",
