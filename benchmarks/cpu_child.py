@@ -1,9 +1,9 @@
 """One process of `cpu`: times a network, or operators, of this toolkit or of PyTorch.
 
-    python benchmarks/cpu_child.py SIDE NETWORK CLIPS TIMES          SIDE: ours or torch
+    python benchmarks/cpu_child.py SIDE NETWORK CLIPS TIMES          SIDE: now or torch
     python benchmarks/cpu_child.py RUNTIME NETWORK CLIPS TIMES DIR   RUNTIME: a key of RUNTIMES, or export
 
-It imports nothing of `benchmarks`, so that it also runs on another checkout and in another environment.
+It imports nothing of `benchmarks`, so that it also runs in an environment with PyTorch alone.
 Prints JSON: {"step": [wall seconds, CPU seconds], "predict": the same, "peak_mb": ...}, medians; for the
 network "operators" {name: milliseconds forward and backward}. A runtime predicts by the network that "export"
 wrote into DIR, and prints "predict" and "peak_mb", or {"error": ...}.
@@ -46,15 +46,14 @@ def main() -> None:
     side, network, clips, times, *folder = sys.argv[1:]
     result: dict[str, Any] = {}
     if network == OPERATORS:
-        result |= (_ours_operators if side == "ours" else _torch_operators)(int(times))
+        result |= (_ours_operators if side == "now" else _torch_operators)(int(times))
     elif folder:
         result = _of_runtime(side, network, int(clips), int(times), *folder)
     else:
-        step, predict = (_ours if side == "ours" else _torch)(network, int(clips))
+        step, predict = (_ours if side == "now" else _torch)(network, int(clips))
         result = {"step": _timed(step, int(times)), "peak_mb": _peak_mb()}
         result["predict"] = _timed(predict, int(times))
-    toolkit = sys.modules.get("paddlevideo_fast")
-    print(json.dumps({**result, "toolkit": toolkit and toolkit.__file__}))
+    print(json.dumps(result))
 
 
 def _peak_mb() -> int:
@@ -74,7 +73,7 @@ def _timed(work: Callable[[], Any], times: int) -> list[float]:
 
 
 def _start() -> Any:
-    """Paddle, prepared as a command of this revision does it."""
+    """Paddle, prepared as a command does it."""
     from paddlevideo_fast.config.startup import prepare_process
 
     prepare_process()
@@ -284,17 +283,17 @@ def _ours_operators(times: int) -> dict[str, float]:
     nn = paddle.nn
 
     def convolution(rank: int, *sizes: Any, groups: int) -> Any:
-        kind = getattr(layers, f"Conv{rank}D", None) or getattr(nn, f"Conv{rank}D")
+        kind = layers.Conv3D if rank == 3 else nn.Conv2D
         return kind(*sizes, groups=groups, bias_attr=False)
 
     def attention(x: Any) -> Any:
         return attend(*[x.reshape([2, 1568, 6, 64]).transpose([0, 2, 1, 3])] * 3)
 
     makers = {
-        "GELU": lambda channels: layers.gelu if hasattr(layers, "gelu") else nn.functional.gelu,
-        "layer": getattr(layers, "LayerNorm", nn.LayerNorm),
+        "GELU": lambda channels: layers.gelu,
+        "layer": layers.LayerNorm,
         "attention,": lambda channels: attention,
-        "linear": lambda channels: getattr(layers, "Linear", nn.Linear)(channels, 1536),
+        "linear": lambda channels: layers.Linear(channels, 1536),
         "batch": lambda channels: nn.Sequential(SubBatchNorm2D(channels), nn.ReLU()),
         "max": lambda channels: nn.MaxPool2D(3, 2, 1),
     }

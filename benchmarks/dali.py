@@ -1,6 +1,5 @@
 """Time of training clips: NVIDIA DALI on a CPU or a GPU against our own reader."""
 
-import statistics
 import tempfile
 import time
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 import cv2
 import numpy as np
 
-from benchmarks.measuring import Natural, Positive, quartiles, time_in_turn, write_list, write_video
+from benchmarks.measuring import Natural, Positive, compared, quartiles, time_in_turn, write_list, write_video
 from benchmarks.pipeline import RECIPES, Recipe
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
@@ -95,27 +94,19 @@ def _compare(
     with tempfile.TemporaryDirectory() as folder:
         listed = write_list(Path(folder), [file] * num_clips)
         dataset = VideoDataset(str(listed), pipeline=Pipeline(*recipe), seed=seed, training=True)
-    common: dict[str, Any] = {
-        "batch_size": batch_size,
-        "num_workers": 0 if gpu is None else num_cores(),
-        "seed": seed,
-    }
-    loaders: dict[str, Any] = {
-        side: build_loader(dataset, shuffle=False, drop_last=False, make=make, **common)
-        for side, make in ((OURS, None), (dali, partial(DaliLoader, options=DaliOptions(gpu))))
-    }
+    common: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "shuffle": False, "drop_last": False}
+    common["num_workers"] = 0 if gpu is None else num_cores()
+    both = ((OURS, None), (dali, partial(DaliLoader, options=DaliOptions(gpu))))
+    loaders: dict[str, Any] = {side: build_loader(dataset, make=make, **common) for side, make in both}
     first = {side: np.asarray(next(iter(loader.epoch(0))).clips) for side, loader in loaders.items()}
-    difference = float(np.abs(first[dali].astype(np.int16) - first[OURS]).mean())
     sides = {side: partial(_read_epoch, loader) for side, loader in loaders.items()}
-    rows: dict[str, dict[str, Any]] = {}
-    for side, seconds in time_in_turn(sides, rounds, clock=clock).items():
-        milliseconds = [1000 * each / num_clips for each in seconds]
-        rows[side] = {"ms": statistics.median(milliseconds), "spread": quartiles(milliseconds)}
+    seconds = time_in_turn(sides, rounds, clock=clock)
+    rows = compared(seconds, OURS)
     for side, row in rows.items():
-        row["ratio"] = rows[OURS]["ms"] / row["ms"]
-        row["difference"] = difference if side == dali else 0.0
-    for loader in loaders.values():
-        loader.close()
+        spread = quartiles([1e3 * each / num_clips for each in seconds[side]])
+        difference = float(np.abs(first[side].astype(np.int16) - first[OURS]).mean())
+        row |= {"ms": row["ms"] / num_clips, "spread": spread, "difference": difference}
+        loaders[side].close()
     return rows
 
 

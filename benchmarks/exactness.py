@@ -49,31 +49,22 @@ def run(clip: Annotated[Sequence[str], CORPUS] = tuple(CORPUS), seed: Natural = 
     with tempfile.TemporaryDirectory() as folder:
         clips = [write_corpus_clip(Path(folder), name) for name in clip]
         tallies = {
-            reader: [
-                Tally(None, 0, len(each.numbers), tally.cause) if isinstance(tally, Lost) else tally
-                for each, tally in zip(
-                    clips, map_isolated(partial(count_wrong, reader, seed=seed), clips, _LIMIT_SEC)
-                )
-            ]
+            reader: list(map_isolated(partial(count_wrong, reader, seed=seed), clips, _LIMIT_SEC))
             for reader in _READERS
         }
-    return {
-        "versions": reader_versions(),
-        "num_clips": len(clips),
-        "num_frames": sum(len(each.numbers) for each in clips),
-        "sums": {
-            reader: {key: sum(getattr(tally, key) for tally in found) for key in ("wrong", "errors")}
-            for reader, found in tallies.items()
-        },
-        "rows": [
-            {
-                "clip": name,
-                "frames": len(each.numbers),
-                "readers": {reader: tallies[reader][number]._asdict() for reader in _READERS},
-            }
-            for number, (name, each) in enumerate(zip(clip, clips))
-        ],
-    }
+    rows: list[dict[str, Any]] = []
+    sums = {reader: {"wrong": 0, "errors": 0} for reader in _READERS}
+    for name, each, *found in zip(clip, clips, *tallies.values()):
+        rows.append({"clip": name, "frames": len(each.numbers), "readers": {}})
+        for reader, tally in zip(_READERS, found):
+            if isinstance(tally, Lost):
+                tally = Tally(None, 0, len(each.numbers), tally.cause)
+            rows[-1]["readers"][reader] = tally._asdict()
+            sums[reader]["wrong"] += tally.wrong
+            sums[reader]["errors"] += tally.errors
+    num_frames = sum(row["frames"] for row in rows)
+    counts = {"num_clips": len(clips), "num_frames": num_frames}
+    return {"versions": reader_versions(), **counts, "sums": sums, "rows": rows}
 
 
 def count_wrong(reader: str, clip: Clip, seed: int = 0) -> Tally:

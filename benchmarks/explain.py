@@ -31,11 +31,10 @@ _SIDE, _RADIUS = 0.66, 0.48  # of the sprite at size 0, in picture widths; of it
 
 
 class _Clip(NamedTuple):
-    """A clip as the network sees it, uint8 [T, H, W, 3]; where the object is, bool [T, H, W]; its class."""
+    """A clip as the network sees it, uint8 [T, H, W, 3]; where the object is, bool [T, H, W]."""
 
     pixels: np.ndarray
     inside: np.ndarray
-    label: int
 
 
 def run(*, runs: Sequence[Path], clips: Positive = 100) -> dict[str, Any]:
@@ -46,7 +45,7 @@ def run(*, runs: Sequence[Path], clips: Positive = 100) -> dict[str, Any]:
         clips: of each.
 
     Returns:
-        For each network its "top1" and, for each method, "hits": of how many
+        For each network and method "hits": of how many
         clips the heat is denser in the box around the object than in the picture; "ratio": the median of the
         heat's share in the box over the box's share of the picture; "untrained_hits" and "untrained_ratio":
         the same of the network with random weights; "sec": the median time for a clip.
@@ -77,7 +76,6 @@ def _explained(network: Any, recipe: Recipe, clips: Sequence[_Clip]) -> dict[str
 
     predicted = [int(scores(clip.pixels[None]).argmax()) for clip in clips]
     return {
-        "top1": float(np.mean([one == clip.label for one, clip in zip(predicted, clips)])),
         "gradcam": _measured(by_grad_cam(network, preprocess), clips, predicted),
         "occlusion": _measured(partial(occlusion, scores), clips, predicted),
     }
@@ -103,9 +101,8 @@ def _clip(cfg: Config, recipe: Recipe, place: int) -> _Clip:
     folder = Path(cfg["DATASET"]["valid"]["data_prefix"])
     (made,) = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))["runs"]
     options = made["options"]
-    label = place % len(options["classes"])
     rng = np.random.default_rng([options["seed"], _VALID, place])
-    states = draw_states(options["classes"][label], options["frames"], rng)
+    states = draw_states(options["classes"][place % len(options["classes"])], options["frames"], rng)
     dataset = recipe.dataset([str(folder / "valid" / f"{place:06d}.mp4")])
     pixels = dataset[ClipRequest(0, epoch=0, num_views=dataset.num_views)].clip
     if pixels is None:
@@ -117,7 +114,7 @@ def _clip(cfg: Config, recipe: Recipe, place: int) -> _Clip:
     resample = plan.geometry.plan()
     for slot, frame in enumerate(plan.frames.tolist()):
         resample.draw(_box(states[frame], options["size"]), boxes, [slot])
-    return _Clip(pixels, boxes[..., 0] > 127, label)
+    return _Clip(pixels, boxes[..., 0] > 127)
 
 
 def _box(state: np.ndarray, size: int) -> np.ndarray:

@@ -8,11 +8,10 @@ import json
 import multiprocessing
 import os
 import resource
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,40 +138,39 @@ def _trainings(
 ) -> dict[str, Any]:
     """Runs with seeds 0, 1, … at once: CPU milliseconds of the workers for a clip, and all losses."""
     files = {"DATASET.train.file_path": listed, "DATASET.train.data_prefix": listed.parent}
-    context = multiprocessing.get_context("fork")  # Paddle need not be imported again
-    runs = []
+    commands = []
     for seed in range(case.runs):
         own = {"seed": seed, "epochs": epochs, "output_dir": folder / str(seed)}
         settings = {**_SETTINGS, **_SAMPLE[case.sampling], **files, **storage, **own}
-        words = ["-c", str(ROOT / _CONFIG)]
-        words += [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
-        pipe, theirs = context.Pipe()
-        process = context.Process(target=_train, args=(words, folder / f"{seed}.log", theirs))
-        process.start()
-        theirs.close()
-        runs.append((process, pipe))
-    seconds, losses = 0.0, []
-    for seed, (process, pipe) in enumerate(runs):
-        process.join()
-        if process.exitcode:
-            raise PaddleVideoFastError(f"a run failed:\n{(folder / f'{seed}.log').read_text()[-2000:]}")
-        seconds += pipe.recv()
+        flags = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
+        commands.append(["-c", str(ROOT / _CONFIG), *flags])
+    logs = [folder / f"{seed}.log" for seed in range(case.runs)]
+    folder.mkdir(parents=True)
+    # Paddle need not be imported again
+    with ProcessPoolExecutor(case.runs, mp_context=multiprocessing.get_context("fork")) as pool:
+        seconds = sum(pool.map(_train, commands, logs))
+    losses = []
+    for seed in range(case.runs):
         records = map(json.loads, (folder / str(seed) / "metrics.jsonl").read_text().splitlines())
         losses.append([record["loss"] for record in records if record["kind"] == "train"])
     num_clips = sum(map(len, losses)) * _BATCH_SIZE
     return {"ms": seconds * 1e3 / num_clips, "clips": num_clips, "losses": losses}
 
 
-def _train(words: list[str], log: Path, pipe: Connection) -> None:
-    """A training; sends the CPU seconds of its worker, which has ended."""
-    log.parent.mkdir(parents=True, exist_ok=True)
+def _train(words: list[str], log: Path) -> float:
+    """Trains in this process; the CPU seconds of its worker, which has ended."""
     with log.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    code = COMMANDS["train"].start(words)
+    before, code = _of_children(), COMMANDS["train"].start(words)
+    if code:
+        raise PaddleVideoFastError(f"a run failed:\n{log.read_text()[-2000:]}")
+    return _of_children() - before
+
+
+def _of_children() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    pipe.send(used.ru_utime + used.ru_stime)
-    sys.exit(code)
+    return used.ru_utime + used.ru_stime
 
 
 def _encode(clips: Path | None, key_distance: int, copies: int, folder: Path) -> Path:

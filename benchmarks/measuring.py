@@ -1,6 +1,7 @@
 """What the benchmarks share: sides measured in turn, child processes, clips, results shown and kept."""
 
 import argparse
+import contextlib
 import datetime
 import inspect
 import io
@@ -302,7 +303,6 @@ def load(name: str) -> Any:
 
 def record_of(result: Mapping[str, Any]) -> dict[str, Any]:
     """A result with the command, the environment, the date and the revision of its measurement."""
-    versions = {name: version_of(name) for name in _PACKAGES}
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     revision = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     return {
@@ -310,7 +310,7 @@ def record_of(result: Mapping[str, Any]) -> dict[str, Any]:
         "environment": {
             "machine": f"{num_cores()} cores, {platform.machine()}",
             "python": platform.python_version(),
-            **{name: version for name, version in versions.items() if version},
+            **versions_of(*_PACKAGES),
         },
         "date": datetime.date.today().isoformat(),
         "revision": revision or "unknown",
@@ -318,12 +318,13 @@ def record_of(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def version_of(package: str) -> str | None:
-    """The version of an installed package; None: it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+def versions_of(*packages: str) -> dict[str, str]:
+    """The versions of those packages that are installed."""
+    found = {}
+    for name in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def write_video(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from benchmarks.int8 import NETWORKS, OPSET, random_network
-from benchmarks.measuring import version_of
+from benchmarks.measuring import versions_of
 from paddlevideo_fast.apps.export.export import ExportOptions, deviation_of, export_model
 from paddlevideo_fast.apps.predict.predictor import Predictor
 from paddlevideo_fast.apps.predict.program import ProgramOptions, median_times, open_program
@@ -42,7 +42,7 @@ def run(networks: Annotated[Sequence[str], NETWORKS] = tuple(NETWORKS)) -> dict[
         raise PaddleVideoFastError("the driver of NVIDIA lists no GPU here")
     with tempfile.TemporaryDirectory() as name:
         found = {title: _measured(Path(name), title) for title in networks}
-    version = version_of("onnxruntime-gpu") or version_of("onnxruntime")
+    (version,) = versions_of("onnxruntime-gpu", "onnxruntime").values()
     return {"gpu": gpus[0].name, "cores": num_cores(), "onnxruntime": version, "networks": found}
 
 

@@ -102,7 +102,7 @@ def run(
         rows, several = [], []
         for name in recipe:
             measured = [
-                _compare(_calls(RECIPES[name], clip, files[clip], packed, clips_per_video), rounds, seed)
+                _compare(_calls(RECIPES[name], clip, files[clip], clips_per_video), rounds, seed)
                 for clip in clips
             ]
             several += _several(name, clips, measured)
@@ -154,8 +154,7 @@ def _files(
         files[clip] = {"video": Path(clip)}
         if prepared is not None:
             files[clip]["prepared"] = _same_stem(Path(prepared), Path(clip))
-        files[clip]["jpeg"] = folder / f"{number}"
-        _write_frames(clip, folder / f"{number}")
+        files[clip]["jpeg"] = _write_frames(clip, folder / f"{number}")
         if packed is not None:
             files[clip]["packed"] = Path(packed)
     sizes: dict[str, int] = {}
@@ -166,13 +165,13 @@ def _files(
     return files, sizes
 
 
-def _write_frames(clip: str, folder: Path) -> None:
+def _write_frames(clip: str, folder: Path) -> Path:
     folder.mkdir()
     with open_video(clip) as reader:
         for number, frame in enumerate(reader, start=1):
-            picture = cv2.cvtColor(frame, cv2.COLOR_RGB2BGR)
             file = str(folder / f"img_{number:05}.jpg")
-            cv2.imwrite(file, picture, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
+            cv2.imwrite(file, frame[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
+    return folder
 
 
 def _same_stem(folder: Path, clip: Path) -> Path:
@@ -182,35 +181,28 @@ def _same_stem(folder: Path, clip: Path) -> Path:
     return found[0]
 
 
-def _calls(
-    recipe: Recipe, clip: str, files: dict[str, Path], packed: str | None, several: Sequence[int]
-) -> dict[str, Call]:
+def _calls(recipe: Recipe, clip: str, files: dict[str, Path], several: Sequence[int]) -> dict[str, Call]:
     """Kind → a function that makes a clip with the random numbers of a generator; of a kind "video K", K."""
     calls: dict[str, Call] = {
         CLASSIC: lambda rng: classic_clip(clip, recipe.sample, recipe.steps, (_MEAN, _STD), rng)
     }
     for kind, file in files.items():
-        pipeline = Pipeline(*recipe)
-        if packed is not None and kind == "packed":
-            dataset = packed_clip(packed, pipeline, Path(clip))
+        if kind == "packed":
+            calls[kind] = _ours(_packed_clip(file, Pipeline(*recipe), Path(clip)))
         else:
-            cls: type[ClipDataset] = FrameDataset if kind == "jpeg" else VideoDataset
-            records = [VideoRecord(str(file), (0,))]
-            dataset = cls("", pipeline=pipeline, seed=0, training=True, records=records)
-        calls[kind] = _ours(dataset)
+            calls[kind] = our_clip(recipe, str(file), cls=FrameDataset if kind == "jpeg" else VideoDataset)
     return {**calls, **{f"video {number}": our_clip(recipe, clip, number) for number in several}}
 
 
-def our_clip(recipe: Recipe, clip: str, number: int = 1) -> Call:
+def our_clip(recipe: Recipe, clip: str, number: int = 1, cls: type[ClipDataset] = VideoDataset) -> Call:
     """A function that makes so many clips of a raw video in one pass."""
     records = [VideoRecord(clip, (0,))]
-    dataset = VideoDataset("", pipeline=Pipeline(*recipe), seed=0, training=True, records=records)
-    return _ours(dataset, number)
+    return _ours(cls("", pipeline=Pipeline(*recipe), seed=0, training=True, records=records), number)
 
 
-def packed_clip(folder: str, pipeline: Pipeline, clip: Path) -> ClipDataset:
+def _packed_clip(folder: Path, pipeline: Pipeline, clip: Path) -> ClipDataset:
     """The packed frames of the clip, and of nothing else."""
-    dataset = PackedFrameDataset(folder, pipeline=pipeline, seed=0, training=True)
+    dataset = PackedFrameDataset(str(folder), pipeline=pipeline, seed=0, training=True)
     names = [name for shard in open_shards(folder) for name in shard.directory.names]
     for name, record in zip(names, dataset.records):
         if Path(name).stem == clip.stem:

@@ -13,7 +13,7 @@ import av
 import cv2
 import numpy as np
 
-from benchmarks.measuring import Natural, Positive, quartiles, ratios, version_of, write_clips, write_video
+from benchmarks.measuring import Natural, Positive, quartiles, ratios, versions_of, write_clips, write_video
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
 from tests.support.numbered_clips import usual_scheduling
@@ -141,8 +141,7 @@ def run(
         pattern: {group: _means(rows, pattern, files) for group, files in groups.items()}
         for pattern in PATTERNS
     }
-    versions = {name: version for name in packages if (version := version_of(name))}
-    return {"versions": versions, "rows": rows, "means": means}
+    return {"versions": versions_of(*packages), "rows": rows, "means": means}
 
 
 def _measure_clip(clip: Path, prepared: Path | None, rounds: int, seed: int) -> list[dict[str, Any]]:

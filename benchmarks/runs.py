@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,6 @@ from paddlevideo_fast.cli import timed_progress
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
 from paddlevideo_fast.extensions.report import save_json
-
-_COSTS = ("train_sec", "wall_sec", "cpu_sec")
 
 
 def run(
@@ -59,34 +58,28 @@ def run(
         raise ConfigError(["--row: each row needs a name of its own"])
     progress = timed_progress()
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in rows}
-    for seed in range(seeds):
-        for name, words in rows.items():
-            folder = output / f"{name.replace(', ', '_').replace(' ', '_')}_{seed}"
-            progress(f"seed {seed}, {name}")
-            own = [f"seed={seed}", f"output_dir={json.dumps(str(folder))}", "validate=true"]
-            files = [word for word in words if "=" not in word]
-            changes = [word for word in words if "=" in word]
-            result = finished_run(files[-1] if files else config, [*override, *changes, *own], folder)
-            if metric not in result["metrics"]:
-                known = ", ".join(key for key in result["metrics"] if key != "kind")
-                raise PaddleVideoFastError(f"--metric {metric}: the validation has {known}")
-            found[name].append(result)
-    return {
-        "config": config,
-        "device": paddle.get_device(),
-        "overrides": list(override),
-        "metric": metric,
-        "rows": {
-            name: {
-                "overrides": rows[name],
-                **{key: runs[0][key] for key in ("epochs", "steps")},
-                "values": [one["metrics"][metric] for one in runs],
-                **{key: [one[key] for one in runs] for key in _COSTS},
-                "curves": [[[sec, metrics[metric]] for sec, metrics in one["curve"]] for one in runs],
-            }
-            for name, runs in found.items()
-        },
+    for seed, (name, words) in product(range(seeds), rows.items()):
+        folder = output / f"{name.replace(', ', '_').replace(' ', '_')}_{seed}"
+        progress(f"seed {seed}, {name}")
+        own = [f"seed={seed}", f"output_dir={json.dumps(str(folder))}", "validate=true"]
+        file = [config, *(word for word in words if "=" not in word)][-1]
+        result = finished_run(file, [*override, *(word for word in words if "=" in word), *own], folder)
+        if metric not in result["metrics"]:
+            known = ", ".join(key for key in result["metrics"] if key != "kind")
+            raise PaddleVideoFastError(f"--metric {metric}: the validation has {known}")
+        found[name].append(result)
+    compared = {
+        name: {
+            "overrides": rows[name],
+            **{key: runs[0][key] for key in ("epochs", "steps")},
+            "values": [one["metrics"][metric] for one in runs],
+            **{key: [one[key] for one in runs] for key in ("train_sec", "wall_sec", "cpu_sec")},
+            "curves": [[[sec, metrics[metric]] for sec, metrics in one["curve"]] for one in runs],
+        }
+        for name, runs in found.items()
     }
+    about = {"config": config, "device": paddle.get_device(), "overrides": list(override), "metric": metric}
+    return {**about, "rows": compared}
 
 
 def finished_run(config: str, overrides: Sequence[str], folder: Path) -> dict[str, Any]:
@@ -138,10 +131,5 @@ def _read(path: Path) -> dict[str, Any]:
             steps = record["step"]
         elif record["kind"] == "valid":
             curve.append([train_sec, record])
-    return {
-        "train_sec": train_sec,
-        "epochs": len(curve),
-        "steps": steps,
-        "curve": curve,
-        "metrics": curve[-1][1],
-    }
+    spent = {"train_sec": train_sec, "epochs": len(curve), "steps": steps}
+    return {**spent, "curve": curve, "metrics": curve[-1][1]}

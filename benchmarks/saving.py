@@ -55,46 +55,32 @@ def time_stops(folder: Path, num_parameters: int, rounds: int) -> dict[str, Any]
 
     Returns:
         "plain_sec", "background_sec": medians of the time for which a save stops training; "ratio": the
-        median over neighbouring pairs; "first_sec": of the first background save; "written_sec": median until
-        a background save is on the disk.
+        median over neighbouring pairs; "first_sec": of the first background save.
     """
     trainer = make_trainer(num_parameters, 1)
     trainer.fit()  # the optimizer has its state then
     sides = {"plain": CheckpointStore(folder, "plain"), "background": BackgroundStore(folder, "background")}
     seconds: dict[str, list[float]] = {name: [] for name in sides}
-    written: list[float] = []
-    firsts: dict[str, float] = {}
     state = {"trainer": {"step": 1, "epoch": 0}, "run": {}, "precision": {}, "callbacks": {}}
-    for turn, name in in_turn(sides, rounds, warmup=1):
+    for _, name in in_turn(sides, rounds + 1):
         began = time.perf_counter()
         optimizer = portable_state(trainer.optimizer, trainer.model)
         sides[name].save("step_00000001", Snapshot(trainer.model.state_dict(), optimizer, {}, state))
-        stopped = time.perf_counter() - began
+        seconds[name].append(time.perf_counter() - began)
         sides[name].wait()
-        if turn < 0:
-            firsts[name] = stopped
-            continue
-        seconds[name].append(stopped)
-        if name == "background":
-            written.append(time.perf_counter() - began)
+    firsts = {name: each.pop(0) for name, each in seconds.items()}
     return {
-        "plain_sec": statistics.median(seconds["plain"]),
-        "background_sec": statistics.median(seconds["background"]),
+        **{f"{name}_sec": statistics.median(each) for name, each in seconds.items()},
         "ratio": statistics.median(ratios(seconds["background"], seconds["plain"])),
         "first_sec": firsts["background"],
-        "written_sec": statistics.median(written),
     }
 
 
 def start_run(*arguments: Any) -> Any:
     """Starts `saving_run.py` in a process of its own."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, str(_RUN), *map(str, arguments)],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    words = [sys.executable, str(_RUN), *map(str, arguments)]
+    nowhere, env = subprocess.DEVNULL, {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(words, env=env, stdout=nowhere, stderr=nowhere)
 
 
 def kill_runs(

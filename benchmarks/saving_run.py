@@ -4,7 +4,6 @@ It saves in the background after every step and resumes from the newest checkpoi
 """
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import paddlevideo_fast  # isort: skip  # noqa: F401  before Paddle 2.6
 import numpy as np
 import paddle
 
+from paddlevideo_fast.apps.doctor.device_check import BatchList
 from paddlevideo_fast.engine import Trainer, load_checkpoint
 from paddlevideo_fast.engine.callbacks import Checkpointing, restore
 from paddlevideo_fast.engine.output import BackgroundStore
@@ -44,30 +44,19 @@ class Net(paddle.nn.Layer):
         return paddle.nn.functional.cross_entropy(logits, labels)
 
 
-class _Loader:
-    def __init__(self, width: int, num_steps: int) -> None:
-        self._width, self._num_steps = width, num_steps
-
-    def __len__(self) -> int:
-        return self._num_steps
-
-    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
-        for step in range(start_batch, self._num_steps):
-            clips = np.random.default_rng(step).standard_normal((2, self._width)).astype("float32")
-            ids = np.array([2 * step, 2 * step + 1])
-            yield Batch(clips, ids % 2, ids, np.zeros_like(ids))
-
-    def close(self) -> None:
-        """There are no workers to end."""
-
-
 def make_trainer(num_parameters: int, num_steps: int) -> Trainer:
     """A trainer whose steps are a function of their number alone."""
     paddle.seed(0)
     model = Net(num_parameters)
     optimizer = paddle.optimizer.Momentum(0.01, 0.9, parameters=model.parameters())
-    loader = _Loader(model.width, num_steps)
+    loader = BatchList([_batch(step, model.width) for step in range(num_steps)])
     return Trainer(model, optimizer, lambda phase: loader, paddle.to_tensor, plain_phases(1))
+
+
+def _batch(step: int, width: int) -> Batch:
+    clips = np.random.default_rng(step).standard_normal((2, width)).astype("float32")
+    ids = np.array([2 * step, 2 * step + 1])
+    return Batch(clips, ids % 2, ids, np.zeros_like(ids))
 
 
 def main(argv: list[str]) -> None:

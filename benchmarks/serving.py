@@ -5,9 +5,10 @@ import random
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -64,46 +65,42 @@ def _part(
 
 
 def _load(server: int, port: int, bodies: list[bytes], clients: int, seconds: int) -> dict[str, Any]:
-    statuses: Counter[int] = Counter()
-    times, others, lock = [], [], threading.Lock()
-    end = time.monotonic() + seconds
-
-    def client(number: int) -> None:
-        rng, connection = random.Random(number), http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-        while time.monotonic() < end:
-            began = time.monotonic()
-            try:
-                connection.request("POST", "/predict?top_k=1", rng.choice(bodies))
-                answer = connection.getresponse()
-                answer.read()
-            except (OSError, http.client.HTTPException) as error:
-                others.append(repr(error))
-                connection.close()
-                continue
-            with lock:
-                statuses[answer.status] += 1
-                if answer.status == 200:
-                    times.append(time.monotonic() - began)
-            if answer.status == _BUSY:
-                time.sleep(_PAUSE_SEC)
-
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
-    for thread in threads:
-        thread.start()
-    time.sleep(seconds / 10)
-    memory = [_memory_mib(server)]
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(clients) as pool:
+        found = pool.map(partial(_ask, port, bodies, time.monotonic() + seconds), range(clients))
+        time.sleep(seconds / 10)
+        memory = [_memory_mib(server)]
+        answers = [answer for of_client in found for answer in of_client]
     memory.append(_memory_mib(server))
+    statuses = Counter(status for status, _ in answers)
+    times = [sec for status, sec in answers if status == 200]
     cuts = quantiles(times, n=100)
     return {
-        "statuses": {str(status): number for status, number in sorted(statuses.items())},
-        "other": len(others),
+        "statuses": {str(status): statuses[status] for status in sorted(statuses) if status},
+        "other": statuses[0],
         "answers_per_sec": len(times) / seconds,
         "sec": [cuts[49], cuts[98]],
         "clips_of_batch": _mean_batch(port),
         "memory_mib": memory,
     }
+
+
+def _ask(port: int, bodies: list[bytes], end: float, number: int) -> list[tuple[int, float]]:
+    """What a client gets until the end: the status of each answer, 0 where there is none, and its seconds."""
+    rng, connection = random.Random(number), http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    answers = []
+    while (began := time.monotonic()) < end:
+        status = 0
+        try:
+            connection.request("POST", "/predict?top_k=1", rng.choice(bodies))
+            answer = connection.getresponse()
+            answer.read()
+            status = answer.status
+        except (OSError, http.client.HTTPException):
+            connection.close()
+        answers.append((status, time.monotonic() - began))
+        if status == _BUSY:
+            time.sleep(_PAUSE_SEC)
+    return answers
 
 
 def _memory_mib(server: int) -> int:

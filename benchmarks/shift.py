@@ -13,23 +13,15 @@ from benchmarks.measuring import Natural, Positive, compared, time_in_turn
 from paddlevideo_fast.modeling.layers.operators import temporal_shift
 
 
-def temporal_shift_composed(
-    frames: paddle.Tensor, num_seg: int, shift_ratio: float = 0.125, data_format: str = "NCHW"
-) -> paddle.Tensor:
-    """The shift from reshape, pad, slice and concat."""
-    shape = frames.shape
-    axis = 2 if data_format == "NCHW" else 4
-    channels = shape[axis - 1]
+def temporal_shift_composed(frames: paddle.Tensor, num_seg: int, shift_ratio: float) -> paddle.Tensor:
+    """The shift from reshape, pad, slice and concat; frames [N*T, C, H, W]."""
+    channels = frames.shape[1]
     first, second = int(channels * shift_ratio), int(channels * 2 * shift_ratio)
-    clips = frames.reshape([-1, num_seg, *shape[1:]])
+    clips = frames.reshape([-1, num_seg, *frames.shape[1:]])
     padded = F.pad(clips, [0, 0, 1, 1, 0, 0, 0, 0, 0, 0])
-    pieces = []
-    for start, low, high in ((0, 0, first), (2, first, second), (1, second, channels)):
-        if high > low and data_format == "NCHW":
-            pieces.append(padded[:, start : start + num_seg, low:high])
-        elif high > low:
-            pieces.append(padded[:, start : start + num_seg, :, :, low:high])
-    return paddle.concat(pieces, axis=axis).reshape(shape)
+    parts = ((0, 0, first), (2, first, second), (1, second, channels))
+    pieces = [padded[:, start : start + num_seg, low:high] for start, low, high in parts]
+    return paddle.concat(pieces, axis=2).reshape(frames.shape)
 
 
 SHAPES: Sequence[tuple[int, int, int, int]] = ((32, 16, 32, 32), (128, 64, 128, 128))

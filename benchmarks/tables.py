@@ -148,11 +148,11 @@ def _of_networks(result: str, cells: Callable[[Any], Iterable[str]]) -> Table:
 
 def _cpu_cells(sides: Any) -> list[str]:
     cells = []
-    before, now, torch = (sides[side] for side in ("before", "now", "torch"))
+    now, torch = sides["now"], sides["torch"]
     for what in ("step", "predict"):
-        first, own, other = (side[what][0] for side in (before, now, torch))
-        cells += [f"{first:.2f} s", f"{own:.2f} s, {own / other:.2f}×", f"{other:.2f} s"]
-    return [*cells, ", ".join(f"{each['peak_mb']:.0f}" for each in (before, now, torch))]
+        own, other = now[what][0], torch[what][0]
+        cells += [f"{own:.2f} s, {own / other:.2f}×", f"{other:.2f} s"]
+    return [*cells, f"{now['peak_mb']:.0f}, {torch['peak_mb']:.0f}"]
 
 
 def _runtime_cells(runtimes: Any) -> list[str]:
@@ -163,8 +163,7 @@ def _runtime_cells(runtimes: Any) -> list[str]:
 
 
 def _operator_cells(row: Any) -> list[str]:
-    before, now, torch = row["before"], row["now"], row["torch"]
-    return [row["name"], f"{before:.1f} ms", f"{now:.1f} ms, {now / torch:.2f}×", f"{torch:.1f} ms"]
+    return _cells(f"{{name}} | {{now:.1f}} ms, {row['now'] / row['torch']:.2f}× | {{torch:.1f}} ms", row)
 
 
 def _int8_cells(row: Any) -> list[str]:

@@ -28,9 +28,9 @@ def run(
         folds: of the cross-validation.
 
     Returns:
-        "videos", "wrong" and "suggested", numbers of videos; "top1" of the cross-validation, on the labels
-        as they are; of the first tenth of the suggestions "first_tenth", their number, and "wrong_in_tenth";
-        and "found", how many of the wrong labels are among as many suggestions as there are wrong ones.
+        "videos", "wrong" and "suggested", numbers of videos; of the first tenth of the suggestions
+        "first_tenth", their number, and "wrong_in_tenth"; and "found", how many of the wrong labels are among
+        as many suggestions as there are wrong ones.
     """
     rows = list(list_rows(str(folder / "train.list"), 2))
     rng = np.random.default_rng(0)
@@ -51,12 +51,10 @@ def run(
     findings = [json.loads(line) for line in lines]
     suggested = [one["line"] - 1 for one in findings if one["finding"] == "label contradicted"]
     tenth = suggested[: max(len(suggested) // 10, 1)]
-    result = json.loads((work / "folds" / "folds.json").read_text(encoding="utf-8"))
     return {
         "videos": len(rows),
         "wrong": len(changed),
         "suggested": len(suggested),
-        "top1": result["mean"],
         "first_tenth": len(tenth),
         "wrong_in_tenth": len(changed.intersection(tenth)),
         "found": len(changed.intersection(suggested[: len(changed)])),

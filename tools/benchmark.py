@@ -19,7 +19,7 @@ from paddlevideo_fast.config.startup import prepare_process
 # Modules of benchmarks/ with a function `run`, whose arguments are the options; it returns what was measured
 # as JSON values. Each module is imported when it is asked for, so none needs what another one needs.
 BENCHMARKS = {
-    "cpu": "a training step, a prediction and operators on a CPU: here, in an earlier revision, in PyTorch",
+    "cpu": "a training step, a prediction and operators on a CPU: here and in PyTorch",
     "dali": "training clips through NVIDIA DALI on a CPU or a GPU, and through our own reader",
     "duplicates": "copies of videos that `data check --duplicates` finds, by kind, and its time",
     "exactness": "wrong frames of our reader, decord and OpenCV on clips whose frames carry their number",

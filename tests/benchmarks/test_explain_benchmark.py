@@ -39,7 +39,6 @@ def test_both_methods_are_measured(tmp_path):
     paddle.save(model.state_dict(), str(folder / "TSM_motion_best.pdparams"))
     result = explain.run(runs=[folder], clips=2)
     row = result["networks"]["tsm_motion"]
-    assert 0 <= row["top1"] <= 1
     for way in ("gradcam", "occlusion"):
         assert 0 <= row[way]["hits"] <= 2
         assert 0 <= row[way]["untrained_hits"] <= 2
