@@ -1,25 +1,26 @@
 """How long a checkpoint stops training, plain and in the background; and kills while it is written."""
 
-import os
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import paddle
 
-from benchmarks.measuring import ROOT, Positive, in_turn, ratios
-from benchmarks.saving_run import make_trainer
-from paddlevideo_fast.engine import CheckpointStore, Snapshot, load_checkpoint
+from benchmarks.measuring import Positive, in_turn, ratios
+from paddlevideo_fast.apps.doctor.device_check import BatchList
+from paddlevideo_fast.engine import CheckpointStore, Snapshot, Trainer, load_checkpoint
+from paddlevideo_fast.engine.callbacks import Checkpointing, restore
 from paddlevideo_fast.engine.checkpoint import portable_state
 from paddlevideo_fast.engine.output import BackgroundStore
+from paddlevideo_fast.loader import Batch
+from paddlevideo_fast.schedule.phases import plain_phases
 
-_RUN = ROOT / "benchmarks" / "saving_run.py"
+_LAYERS = 10
 _STEP_SEC = 0.002
 _LIMIT_SEC = 300.0
 
@@ -57,7 +58,7 @@ def time_stops(folder: Path, num_parameters: int, rounds: int) -> dict[str, Any]
         "plain_sec", "background_sec": medians of the time for which a save stops training; "ratio": the
         median over neighbouring pairs; "first_sec": of the first background save.
     """
-    trainer = make_trainer(num_parameters, 1)
+    trainer = _trainer(num_parameters, 1)
     trainer.fit()  # the optimizer has its state then
     sides = {"plain": CheckpointStore(folder, "plain"), "background": BackgroundStore(folder, "background")}
     seconds: dict[str, list[float]] = {name: [] for name in sides}
@@ -76,23 +77,13 @@ def time_stops(folder: Path, num_parameters: int, rounds: int) -> dict[str, Any]
     }
 
 
-def start_run(*arguments: Any) -> Any:
-    """Starts `saving_run.py` in a process of its own."""
-    words = [sys.executable, str(_RUN), *map(str, arguments)]
-    nowhere, env = subprocess.DEVNULL, {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(words, env=env, stdout=nowhere, stderr=nowhere)
-
-
-def kill_runs(
-    folder: Path, num_parameters: int, num_kills: int, start: Callable[..., Any] = start_run
-) -> dict[str, Any]:
+def kill_runs(folder: Path, num_parameters: int, num_kills: int) -> dict[str, Any]:
     """Kills runs that go on from each other's checkpoints, each at a random moment of a save.
 
     Args:
         folder: for checkpoints.
         num_parameters: of the network.
         num_kills: SIGKILLs.
-        start: starts `saving_run.py` with these arguments; returns a `subprocess.Popen`.
 
     Returns:
         "count" of kills; "while_saving": kills at which files were half written; "checkpoints": those that
@@ -100,35 +91,54 @@ def kill_runs(
         the weights in the end equal the weights of a run that nobody killed.
     """
     rng = np.random.default_rng(0)
-    num_steps = 4 * num_kills
     found = {"count": num_kills, "while_saving": 0, "checkpoints": 0, "whole": 0}
-    store = CheckpointStore(folder / "killed", "net")
+    killed, whole = folder / "killed", folder / "whole"
+    store = CheckpointStore(killed, "net")
     for _ in range(num_kills):
-        process = start(store.folder, num_parameters, num_steps)
+        process = _start_run(killed, num_parameters, 4 * num_kills)
         _wait_for_a_save(store, process)
         time.sleep(rng.uniform(0, 0.02))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        found["while_saving"] += bool(_half_written(store.folder))
+        process.kill()
+        process.join()
+        found["while_saving"] += bool(_half_written(killed))
         for *_, prefix in store.complete():
             found["checkpoints"] += 1
             load_checkpoint(prefix)  # checks the digests
             found["whole"] += 1
-    for name in ("killed", "whole"):
-        process = start(folder / name, num_parameters, num_steps)
-        if process.wait():
-            raise RuntimeError(f"the last run ended with code {process.returncode}")
-    one, other = (load_checkpoint(str(folder / name / "net_epoch_00001")) for name in ("killed", "whole"))
+    for each in (killed, whole):
+        process = _start_run(each, num_parameters, 4 * num_kills)
+        process.join()
+        if process.exitcode:
+            raise RuntimeError(f"the last run ended with code {process.exitcode}")
+    one, other = (load_checkpoint(str(each / "net_epoch_00001")) for each in (killed, whole))
     same = [np.array_equal(one.weights[key], other.weights[key]) for key in other.weights]
     return {**found, "exact": all(same) and one.weights.keys() == other.weights.keys()}
 
 
-def _wait_for_a_save(store: CheckpointStore, process: Any) -> None:
+def _start_run(*arguments: Any) -> SpawnProcess:
+    process = get_context("spawn").Process(target=train, args=arguments)
+    process.start()
+    return process
+
+
+def train(folder: Path, num_parameters: int, num_steps: int) -> None:
+    """Saves in the background after every step, and resumes from the newest checkpoint of the folder."""
+    store = BackgroundStore(folder, "net")
+    store.prepare()
+    trainer = _trainer(num_parameters, num_steps)
+    trainer.callbacks = [Checkpointing(store, every_steps=1, keep_last=2)]
+    newest = store.latest()
+    if newest is not None:
+        restore(trainer, load_checkpoint(newest))
+    trainer.fit()
+
+
+def _wait_for_a_save(store: CheckpointStore, process: SpawnProcess) -> None:
     """Waits until a run has made a checkpoint and writes the next one."""
     before, deadline = store.latest(), time.monotonic() + _LIMIT_SEC
     while store.latest() == before or not _half_written(store.folder):
-        if process.poll() is not None:
-            raise RuntimeError(f"a run ended with code {process.returncode} before it was killed")
+        if process.exitcode is not None:
+            raise RuntimeError(f"a run ended with code {process.exitcode} before it was killed")
         if time.monotonic() > deadline:
             raise RuntimeError(f"nothing was saved for {_LIMIT_SEC:.0f} s")
         time.sleep(_STEP_SEC)
@@ -136,3 +146,39 @@ def _wait_for_a_save(store: CheckpointStore, process: Any) -> None:
 
 def _half_written(folder: Path) -> list[Path]:
     return [path for path in folder.glob(".saving-*") if path.exists()]
+
+
+class Net(paddle.nn.Layer):
+    """Linear layers, one after the other.
+
+    Args:
+        num_parameters: about so many.
+    """
+
+    def __init__(self, num_parameters: int) -> None:
+        super().__init__()
+        self.width = max(int((num_parameters / _LAYERS) ** 0.5), 2)
+        self.layers = paddle.nn.LayerList([paddle.nn.Linear(self.width, self.width) for _ in range(_LAYERS)])
+
+    def forward(self, clips: Any) -> Any:
+        for layer in self.layers:
+            clips = paddle.tanh(layer(clips))
+        return clips
+
+    def loss(self, logits: Any, labels: Any) -> Any:
+        return paddle.nn.functional.cross_entropy(logits, labels)
+
+
+def _trainer(num_parameters: int, num_steps: int) -> Trainer:
+    """A trainer whose steps are a function of their number alone."""
+    paddle.seed(0)
+    model = Net(num_parameters)
+    optimizer = paddle.optimizer.Momentum(0.01, 0.9, parameters=model.parameters())
+    loader = BatchList([_batch(step, model.width) for step in range(num_steps)])
+    return Trainer(model, optimizer, lambda phase: loader, paddle.to_tensor, plain_phases(1))
+
+
+def _batch(step: int, width: int) -> Batch:
+    clips = np.random.default_rng(step).standard_normal((2, width)).astype("float32")
+    ids = np.array([2 * step, 2 * step + 1])
+    return Batch(clips, ids % 2, ids, np.zeros_like(ids))

@@ -1,6 +1,5 @@
 """Every command of tools/benchmark.py runs and writes what it says; its numbers depend on the machine."""
 
-import functools
 import importlib
 import importlib.util
 import json
@@ -24,7 +23,6 @@ from benchmarks import (
     paddlevideo,
     pipeline,
     reader,
-    saving,
     scale,
 )
 from benchmarks.measuring import ROOT, as_text, in_turn, write_clips
@@ -185,11 +183,7 @@ def test_live():
 
 
 @pytest.mark.slow
-def test_saving(measure, monkeypatch, template):
-    def start(*arguments):
-        return template.start([ROOT / "benchmarks" / "saving_run.py", *arguments], ROOT)
-
-    monkeypatch.setattr(saving, "kill_runs", functools.partial(saving.kill_runs, start=start))
+def test_saving(measure):
     small = ["--parameters", 10_000, "--rounds", 1, "--kills", 3, "--killed-parameters", 200_000]
     result = measure("saving", *small)
     assert result["plain_sec"] > 0 < result["background_sec"]

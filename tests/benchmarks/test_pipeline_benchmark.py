@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from benchmarks import pipeline as bench
-from benchmarks.classic import classic_clip
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader import ClipRequest, Pipeline, VideoRecord
@@ -23,7 +22,7 @@ def clips(tmp_path_factory, make_clip):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_classic_path_shows_the_same(clips, name, seed):
     recipe = bench.RECIPES[name]
-    classic = classic_clip(clips[0], *recipe, (MEAN, STD), np.random.default_rng(seed))
+    classic = bench.classic_clip(clips[0], *recipe, (MEAN, STD), np.random.default_rng(seed))
     record = VideoRecord(clips[0], 0)
     with open_video(clips[0]) as reader:
         rngs = [np.random.default_rng(seed)]

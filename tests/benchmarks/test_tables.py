@@ -6,7 +6,6 @@ import re
 import pytest
 
 from benchmarks import tables
-from benchmarks.chart import draw_learning, draw_speed
 from benchmarks.measuring import RESULTS
 from paddlevideo_fast.errors import PaddleVideoFastError
 
@@ -58,7 +57,7 @@ def test_every_result_names_its_environment():
         assert record["result"], file.name
 
 
-@pytest.mark.parametrize("draw", [draw_speed, draw_learning])
+@pytest.mark.parametrize("draw", [tables.draw_speed, tables.draw_learning])
 def test_a_chart_is_a_picture(draw, tmp_path):
     draw(tmp_path / "chart.png")
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
