@@ -1,7 +1,7 @@
 """Writes the tables and charts of README and documentation from benchmarks/results.
 
 A table lies between `<!-- results: NAME -->` and `<!-- end -->` in a page of docs/en or docs/zh-CN; NAME is a
-key of `TABLES`, or "recipes". The page has the table's heading and its words, in its own language;
+key of `TABLES`. The page has the table's heading and its words, in its own language;
 the cells that a table here gives as "" are the page's own. A result file has the values that a benchmark
 returned ("result"), how they were measured ("command", "environment") and when ("date", and "revision", the
 commit that brought the numbers).
@@ -19,7 +19,6 @@ from benchmarks.reader_trials import REFUSED, REPLACED, RIGHT, WITHOUT_A_WORD
 from paddlevideo_fast.config.zoo import read_zoo
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.extensions.report import picture
-from tools import recipes
 
 _BLOCK = re.compile(r"<!-- results: (\w+) -->\n\n?(\|.*\n)(\|-.*\n)((?:\|.*\n)*)\n?(?=<!-- end -->)")
 RECIPES = {"tsm": "TSM", "slowfast": "SlowFast"}
@@ -45,8 +44,12 @@ def pages() -> list[Path]:
     return [page for page in found if "<!-- results: " in page.read_text(encoding="utf-8")]
 
 
-def updated(page: Path) -> str:
+def updated(page: Path, tables: Mapping[str, Table] | None = None) -> str:
     """The text of a page with the numbers of the results.
+
+    Args:
+        page: in Markdown.
+        tables: the rows of each; by default, `TABLES`.
 
     Raises:
         PaddleVideoFastError: a table of the page has other rows or columns than the results.
@@ -54,12 +57,10 @@ def updated(page: Path) -> str:
 
     def block(match: re.Match[str]) -> str:
         name, head, rule, body = match.groups()
-        if name in TABLES:
-            rows = TABLES[name]()
-        elif name == "recipes":
-            rows = recipes.table(page.parent.name)
-        else:
+        table = (tables or TABLES).get(name)
+        if table is None:
             return match[0]  # tools/model_zoo.py writes it
+        rows = table()
         own = [line.strip("|\n").split("|") for line in body.splitlines()]
         if [len(row) for row in own] != [len(row) for row in rows]:
             raise PaddleVideoFastError(f"{page}: the table {name} has other rows or columns than the results")

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/*/model_zoo.md anew, from configs/recognition/*/metafile.yml.
+"""Writes the tables of docs/*/model_zoo.md anew, from configs/recognition/*/metafile.yml and tools/recipes.py.
 
 A table lies between `<!-- results: DATA SET -->` and `<!-- end -->`; its first two lines stay. The list
 between `<!-- options -->` and `<!-- end -->` has the options that rows refer to. `paddlevideo-fast zoo`
@@ -30,12 +30,20 @@ def updated(text: str, results: Sequence[Published]) -> str:
 
     def table(match: re.Match[str]) -> str:
         rows = [_row(result, notes) for result in results if result.data == match[2]]
-        return match[1] + "".join(rows) if rows else match[0]  # tools/benchmark.py tables writes it
+        return match[1] + "".join(rows) if rows else match[0]  # `with_recipes` writes it
 
     text = _TABLE.sub(table, text)
     flags = [" ".join(f'-o "{option}"' for option in options) for options in notes]
     listed = "".join(f"{number}. `{line}`\n" for number, line in enumerate(flags, start=1))
     return _OPTIONS.sub(lambda match: match[1] + listed, text)
+
+
+def with_recipes(page: Path) -> str:
+    """The text of a page with the table of recipes, for which each network is built."""
+    from benchmarks import tables
+    from tools import recipes
+
+    return tables.updated(page, {"recipes": lambda: recipes.table(page.parent.name)})
 
 
 def _row(result: Published, notes: dict[tuple[str, ...], int]) -> str:
@@ -66,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     results = read_metafiles()
     for page in PAGES:
         page.write_text(updated(page.read_text(encoding="utf-8"), results), encoding="utf-8")
+        page.write_text(with_recipes(page), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,10 +13,7 @@ PAGES = tables.pages()
 KNOWN = {*tables.TABLES, "recipes"}
 
 
-# test_recipes.py has the page with the recipes: that table builds each network
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name != "model_zoo.md"], ids=lambda page: page.parent.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
 def test_the_pages_show_the_results(page):
     assert tables.updated(page) == page.read_text(encoding="utf-8"), "run: python tools/benchmark.py tables"
 

@@ -5,9 +5,8 @@ from fnmatch import fnmatch
 
 import pytest
 
-from benchmarks import tables
 from benchmarks.measuring import ROOT
-from tools import recipes
+from tools import model_zoo, recipes
 
 PAGES = {
     lang: (ROOT / "docs" / lang / "model_zoo.md").read_text(encoding="utf-8") for lang in ("en", "zh-CN")
@@ -27,10 +26,9 @@ def test_what_differs_from_what_was_published_has_a_note(lang):
 
 @pytest.mark.slow
 def test_every_shipped_recipe_is_on_the_pages_or_is_paddlevideos():
-    for page in tables.pages():
-        if page.name == "model_zoo.md":
-            text = page.read_text(encoding="utf-8")
-            assert tables.updated(page) == text, "run: python tools/benchmark.py tables"
+    for page in model_zoo.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert model_zoo.with_recipes(page) == text, "run: python tools/model_zoo.py"
     named = [entry["config"] for entry in recipes.ENTRIES]
     assert len(named) == len(set(named))
     folder = ROOT / "configs" / "recognition"
