@@ -1,4 +1,4 @@
-"""Writes the tables of docs/*/model_zoo.md anew, from configs/recognition/*/metafile.yml and tools/recipes.py.
+"""Writes the tables of docs/*/model_zoo.md anew, from configs/recognition/*/metafile.yml and recipes.py.
 
 A table lies between `<!-- results: DATA SET -->` and `<!-- end -->`; its first two lines stay. The list
 between `<!-- options -->` and `<!-- end -->` has the options that rows refer to. `paddlevideo-fast zoo`
