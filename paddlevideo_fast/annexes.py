@@ -20,6 +20,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "EMA": "engine.callbacks.ema",
         "PRECISEBN": "engine.callbacks.precise_bn",
         "SELECTION": "engine.callbacks.evaluation",
+        "features": "extensions.features.extension",
+        "features_memory_gb": "extensions.features.extension",
         "report": "extensions.report.extension",
         "TRACKERS": "extensions.trackers.trackers",
         "use_visualdl": "extensions.trackers.trackers",

@@ -20,7 +20,6 @@ from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.protocols import BatchLoader
 from paddlevideo_fast.engine.sinks import Sink
 from paddlevideo_fast.extensions.distillation.setup import Distillation, make_distillation
-from paddlevideo_fast.extensions.features.setup import head_only, with_features
 from paddlevideo_fast.extensions.lora.lora import add_lora
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_for_clips, count_parameters
@@ -159,14 +158,11 @@ def training_setup(
     """
     spec, distribution = plan.spec, distribution or Distribution()
     paddle.seed(spec.run.seed)
-    from_features = spec.run.features is not None
-    in_16_bits, load = spec.run.amp, load_pretrained and not from_features
-    told = tune_gpu(plan.has_fixed_shapes, in_16_bits)
-    model = build_for_clips(spec.model, in_16_bits, load, class_names(spec))
+    told = tune_gpu(plan.has_fixed_shapes, spec.run.amp)
+    load_pretrained &= not any(extension.brings_weights for extension in spec.extensions)
+    model = build_for_clips(spec.model, spec.run.amp, load_pretrained, class_names(spec))
     if told:
         logger.info("device: %s%s", told, ", channels last" if model.layout == "NTHWC" else "")
-    if from_features:
-        model = head_only(spec, model)
     setup = TrainingSetup(plan, model, distribution=distribution)
     if spec.lora is not None:
         setup.notes.append(_with_lora(spec, model))
@@ -176,13 +172,11 @@ def training_setup(
     setup.optimizer, curve = build_optimizer({**(spec.optimizer or {}), "learning_rate": plan.curve}, model)
     if (spec.optimizer or {}).get("layer_decay") is not None:
         _tell_rates(model)
-    if spec.runtime.recompute and not from_features:
+    if spec.runtime.recompute:
         stages = None if spec.runtime.recompute is True else spec.runtime.recompute
         recompute_stages(model, stages, plan.precision.operators)
     split = make_split(spec, "train", model.layout, distribution, folder, plan.pipelines)
     setup.notes.insert(0, balance(model, split.dataset))
-    if from_features:
-        split = with_features(spec, "train", split)
     for extension in spec.extensions:
         split = extension.on_data(setup, "train", split)
     setup.model, setup.split = with_static_graph(spec, model), split

@@ -24,7 +24,7 @@ from paddlevideo_fast.loader.dataset import FrameDecoder, VideoDecoder
 from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import activation_of, classes_of
-from paddlevideo_fast.registry import BACKBONES, DATASETS, HEADS, METRICS, MIXES, did_you_mean
+from paddlevideo_fast.registry import BACKBONES, DATASETS, HEADS, METRICS, did_you_mean
 from paddlevideo_fast.schedule import Phase
 from paddlevideo_fast.solver import LearningRate
 
@@ -54,7 +54,6 @@ def check_training(plan: "RunPlan", names: Sequence[SplitName], curve: LearningR
             _of_sections(spec, names, pipelines, curve),
             _without_effect(spec),
             *(extension.problems(plan) for extension in spec.extensions),
-            _of_features(spec),
             _of_lora(spec),
             _of_multigrid(spec, plan.phases),
             starmap(Problem, distillation_problems(spec, plan.teacher, pipelines)),
@@ -312,8 +311,6 @@ def _without_classes(spec: RunSpec) -> Problems:
         yield Problem("MIX", f"mixes labels, and {name} has none; take the section out")
     if spec.run.to_static:
         yield Problem("to_static", f"{name} draws masks outside the graph; take it out")
-    if spec.run.features is not None:
-        yield Problem("features", f"are for training a classifier, and {name} has none")
     if spec.data.class_names is not None:
         yield Problem("DATASET.class_names", f"has no effect: {name} has no classes", is_error=False)
 
@@ -354,30 +351,6 @@ def _without_effect(spec: RunSpec) -> Problems:
                 yield Problem(key, f"has no effect: {reason}", is_error=False)
 
 
-def _of_features(spec: RunSpec) -> Problems:
-    """What needs clips where training reads stored features."""
-    if spec.run.features is None:
-        if spec.holds("features_memory_gb"):
-            yield Problem("features_memory_gb", "has no effect without features", is_error=False)
-        return
-    if spec.run.multigrid:
-        text = "changes the shape of the clips, and features have one; leave one of the two out"
-        yield Problem("multigrid", text)
-    if spec.config.get("train_dali"):
-        yield Problem("train_dali", "reads videos, and training reads features; leave one of the two out")
-    if spec.config.at("FINETUNE.unfreeze_at"):
-        text = "the backbone does not run in a training on features; leave one of the two out"
-        yield Problem("FINETUNE.unfreeze_at", text)
-    if "layout" in getattr(MIXES.get((spec.mix or {"name": "Mixup"})["name"]), "injected", ()):
-        yield Problem("MIX", "cuts boxes out of frames, and training reads features; take Mixup")
-    told = {
-        "PRECISEBN": "has no effect: training on features runs no batch norm",
-        "FINETUNE": "has no effect: training on features trains the head and nothing else",
-        "MIX": "mixes features, not clips",
-    }
-    yield from (Problem(key, text, is_error=False) for key, text in told.items() if spec.holds(key))
-
-
 def _of_lora(spec: RunSpec) -> Problems:
     """What decides on the parameters that train, beside LORA."""
     if spec.lora is None:
@@ -385,7 +358,7 @@ def _of_lora(spec: RunSpec) -> Problems:
     if spec.config.get("FINETUNE") is not None:
         text = "LORA freezes all but its matrices and LORA.train; leave one of the two sections out"
         yield Problem("FINETUNE", text)
-    if spec.run.features is not None:
+    if spec.holds("features"):
         text = "the backbone does not run in a training on features; leave LORA or features out"
         yield Problem("LORA", text)
     if "backbone" not in spec.model:

@@ -67,7 +67,7 @@ class Split:
     Attributes:
         dataset: its samples.
         loader: gives its batches.
-        preprocess: from the loader's clips or features to what the network takes.
+        preprocess: from what the loader gives to what the network takes.
         bad_samples: the files that did not decode.
     """
 

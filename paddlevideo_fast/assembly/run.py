@@ -45,7 +45,6 @@ from paddlevideo_fast.errors import (
     SettingError,
     shown,
 )
-from paddlevideo_fast.extensions.features.setup import check_backbone, with_features
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader import build_dataset
@@ -129,8 +128,8 @@ def _train(
     )
     if checkpoint is not None:
         restore(trainer, checkpoint)
-    if run.features is not None:
-        check_backbone(setup.model, setup.split)
+    for extension in spec.extensions:
+        extension.begin(setup)
     # Only now, when all of the above has worked on all ranks: a wrong config leaves the folder as it was, and
     # weights that are read from it stay in place until the last rank has them.
     distribution.barrier()
@@ -166,8 +165,6 @@ def _validation(setup: TrainingSetup) -> Split:
         if spec.config.get("validate") is not None:
             raise
         raise AnnotationError(f"{error}; without validation trains  -o validate=false") from error
-    if spec.run.features is not None:
-        valid = with_features(spec, "valid", valid)
     for extension in spec.extensions:
         valid = extension.on_data(setup, "valid", valid)
     return valid

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from paddlevideo_fast.config.types import Count, NonNegative, PositiveInt, Range, Share, Size
+from paddlevideo_fast.config.types import Count, PositiveInt, Range, Share, Size
 
 Settings = TypeVar("Settings")
 SplitName = Literal["train", "valid", "test"]
@@ -62,12 +62,6 @@ class RunSettings:
             harm; O2: all but norms and the loss.
         amp_dtype: the 16-bit format; null for bfloat16, and for float16 on a GPU that lacks it (compute
             capability below 8.0).
-        features: folder of features that `paddlevideo-fast features` has computed: training and validation
-            read them in place of videos, and train the head alone. Checkpoints hold the whole network; tests,
-            export and prediction leave this key aside. null: train on videos.
-        features_memory_gb: features in use at the same time, in GiB. A training set that is larger is read
-            file by file, in a new random order in each epoch, and mixed in a window of as many clips as take
-            so much; see the page on few videos.
         imports: modules, and files relative to this config, that register components of your own. Those of
             the files that it inherits are imported, too.
         paths: where the relative paths of this file's DATASET start from (`file_path`, `data_prefix` and
@@ -99,8 +93,6 @@ class RunSettings:
     amp: bool = False
     amp_level: Literal["O1", "O2"] = "O1"
     amp_dtype: Literal["float16", "bfloat16"] | None = None
-    features: str | None = None
-    features_memory_gb: NonNegative = 8.0
     imports: Sequence[str] = ()
     paths: Literal["cwd", "config"] = "cwd"
 

@@ -190,8 +190,6 @@ def _extensions(config: Config) -> tuple[Extension, ...]:
         if option is not None:
             options[name] = option
     replaced = {key for option in options.values() for key in option.replaces}
-    if config.get("features") is not None:  # neither batch norms nor a backbone run
-        replaced |= {"FINETUNE", "PRECISEBN"}
     return tuple(option for name, option in options.items() if name not in replaced)
 
 

@@ -57,11 +57,13 @@ class Extension:
         excludes: keys that cannot be set beside this option, each with the reason.
         replaces: keys of options that have no effect beside this one, each with the reason; they are left out
             of the run with a warning.
+        brings_weights: `on_model` gives the backbone its weights, so no pretrained ones are loaded.
         is_of_one_start: the option is about one start of a run, so the saved config is without it.
     """
 
     excludes: ClassVar[Mapping[str, str]] = {}
     replaces: ClassVar[Mapping[str, str]] = {}
+    brings_weights: ClassVar[bool] = False
     is_of_one_start: ClassVar[bool] = False
 
     @classmethod
@@ -110,6 +112,9 @@ class Extension:
     def callbacks(self, setup: TrainingSetup) -> Iterable[Callback]:
         """Callbacks of the run, which has its validation data and its output folder; see `Callback.slot`."""
         return ()
+
+    def begin(self, setup: TrainingSetup) -> None:
+        """Checks the run, which has all its weights, before it writes to its output folder."""
 
     def tested(self, test: FinishedTest) -> None:
         """Writes what is wanted of a test of weights, on rank 0."""

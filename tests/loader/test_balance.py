@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlevideo_fast.extensions.features.loader import FeatureLoader
 from paddlevideo_fast.loader import BatchShape, ClipBatchSampler, LoaderError, VideoRecord
 from paddlevideo_fast.loader.balance import Draws, class_counts, make_draws
 from paddlevideo_fast.loader.request import CLIP, ORDER, ClipRequest, generator
@@ -165,25 +162,6 @@ def test_shards_that_belong_to_ranks_cannot_be_balanced():
         ClipBatchSampler(64, 4, rank=0, world_size=2, draws=draws, **options)
     alone = ClipBatchSampler(64, 4, draws=draws, **options)
     assert len(set(flat(alone.batches(0)))) == 64
-
-
-def test_draws_of_a_record_have_different_stored_features():
-    stored = SimpleNamespace(
-        index=SimpleNamespace(num_copies=3, failed={}),
-        features=np.arange(12.0).reshape(12, 1),
-        labels=np.tile([0, 0, 0, 1], 3),
-    )
-    records = SimpleNamespace(
-        records=records_of([3, 1]), training=True, num_crops=1, candidates=lambda request: [request.index]
-    )
-    sampler = ClipBatchSampler(
-        4, 4, shuffle=True, drop_last=True, seed=5, draws=make_draws(records.records, "balanced", seed=5)
-    )
-    for epoch in range(3):
-        (batch,) = FeatureLoader(stored, sampler, records).epoch(epoch)
-        assert (batch.ids == 3).sum() == 2
-        copies = batch.clips[batch.ids == 3, 0] // 4
-        assert set(copies) == {epoch, (epoch + 1) % 3}
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import paddle
 import pytest
 
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.extensions.features.model import HeadOnly, PooledFeatures
 from paddlevideo_fast.modeling import build_model, count_parameters
 from paddlevideo_fast.modeling.layers.positions import rotated, rotation
 from tests.modeling.networks import NETWORKS, clips_for, make, normal
@@ -47,9 +46,9 @@ def test_it_sees_all_tokens_of_a_transformer_and_trains_on_stored_ones(kind):
     without = [name for name, value in model.named_parameters() if value.grad is None]
     assert not without
     model.eval()
-    tokens = PooledFeatures(model)(clips).detach()
+    tokens = model.head.pool(*model.features(clips)).detach()
     assert tokens.shape == [2, num_tokens, channels]
-    np.testing.assert_array_equal(HeadOnly(model)(tokens).numpy(), model(clips).numpy())
+    np.testing.assert_array_equal(model.head.classify(tokens).numpy(), model(clips).numpy())
     # each token has a say, and their order none: positions are the backbone's
     tokens.stop_gradient = False
     logits = model.head.classify(tokens)
@@ -62,7 +61,7 @@ def test_it_sees_all_tokens_of_a_transformer_and_trains_on_stored_ones(kind):
 
 def test_the_head_of_a_transformer_still_gets_one_feature():
     model = make("timesformer")
-    assert PooledFeatures(model)(clips_for(model)).shape == [2, 8]
+    assert model.head.pool(*model.features(clips_for(model))).shape == [2, 8]
 
 
 def test_parts_that_do_not_fit_are_told():

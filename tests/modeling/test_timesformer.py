@@ -7,7 +7,6 @@ import paddle
 import pytest
 
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.extensions.features.model import PooledFeatures
 from paddlevideo_fast.modeling import build_model, load_weights
 from tests.modeling.networks import normal
 
@@ -142,9 +141,9 @@ def test_what_is_no_whole_number_of_views_is_refused():
     assert model(clips(1, 3)).shape == [1, 3]
     with pytest.raises(ConfigError, match=r"num_seg: clips have 6 frames, no multiple of the 4 of a view"):
         model(clips(1, 6))
-    assert PooledFeatures(model)(clips(2, 4)).shape == [2, 16]
+    assert model.head.pool(*model.features(clips(2, 4))).shape == [2, 16]
     with pytest.raises(ConfigError, match=r"2 views in a row.*num_spatial_crops"):
-        PooledFeatures(model)(clips(1, 8))
+        model.features(clips(1, 8))
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def _require_a_list(spec: RunSpec, num_folds: int) -> None:
         raise SettingError(_KEY, "runs in one process; start it without a launcher")
     if is_url(path) or not Path(path).is_file() or section.get("format") == "WebDataset":
         raise SettingError("DATASET.train.file_path", f"{_KEY} deals a list out, and {path} is no such file")
-    if spec.run.features is not None:
+    if spec.holds("features"):
         raise SettingError("features", f"belong to one division of the data; leave it or {_KEY} out")
     if not classes_of(spec.model):
         raise SettingError(_KEY, f"{spec.model['framework']} has no classes to deal evenly")

@@ -17,7 +17,7 @@ from paddlevideo_fast.extensions.distillation.soft_labels import ShapedPreproces
 from paddlevideo_fast.extensions.distillation.teacher import TeacherPlan
 from paddlevideo_fast.extensions.features.loader import KIND, StoredFeatures, first_row
 from paddlevideo_fast.extensions.features.model import digest_of
-from paddlevideo_fast.extensions.features.setup import local_folder, require_same_list
+from paddlevideo_fast.extensions.features.recipe import local_folder, require_same_list
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger

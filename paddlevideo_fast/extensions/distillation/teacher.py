@@ -121,5 +121,5 @@ def _of_clips(spec: RunSpec, teacher: TeacherPlan | None, pipelines: Pipelines) 
             "changes the shape of the clips from step to step, and teacher and student have one; leave it out"
         )
         yield "multigrid", text
-    if shaped and spec.run.features is not None:
+    if shaped and spec.holds("features"):
         yield "features", "there are no clips for a teacher; train on videos, or with DISTILLATION.logits"

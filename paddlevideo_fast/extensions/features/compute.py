@@ -37,7 +37,7 @@ from paddlevideo_fast.extensions.features.loader import (
     StoredFeatures,
 )
 from paddlevideo_fast.extensions.features.model import PooledFeatures, digest_of, require_head, require_logits
-from paddlevideo_fast.extensions.features.setup import (
+from paddlevideo_fast.extensions.features.recipe import (
     BACKBONE,
     FILE_STATES,
     NETWORK,

@@ -19,7 +19,7 @@ from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.config.spec import RunSpec
 from paddlevideo_fast.engine import Distribution
-from paddlevideo_fast.extensions.features.setup import file_states
+from paddlevideo_fast.extensions.features.recipe import file_states
 from paddlevideo_fast.loader.annotations import read_video_list
 from paddlevideo_fast.loader.tables import list_rows
 

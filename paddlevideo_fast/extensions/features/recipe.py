@@ -1,15 +1,12 @@
-"""Training on stored features, in place of clips; `paddlevideo_fast.extensions.features` computes them."""
+"""What features were computed from: it is stored beside them, and compared before they are used."""
 
 import json
 import os
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-
-import paddle
 
 from paddlevideo_fast.assembly.data import Split, data_identity, path_in_set
 from paddlevideo_fast.assembly.plan import make_precision
@@ -17,22 +14,12 @@ from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import leaves
 from paddlevideo_fast.config.yaml_source import dotted
-from paddlevideo_fast.device import upload
 from paddlevideo_fast.errors import FeatureError
-from paddlevideo_fast.extensions.features.loader import (
-    DTYPE,
-    KIND,
-    Dtype,
-    FeatureLoader,
-    Kind,
-    StoredFeatures,
-)
-from paddlevideo_fast.extensions.features.model import HeadOnly, digest_of
+from paddlevideo_fast.extensions.features.loader import DTYPE, KIND, Dtype, Kind, StoredFeatures
 from paddlevideo_fast.io.files import read_text
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import load_weights
 from paddlevideo_fast.sources.remote.sync import Mirror
 
 logger = get_logger(__name__)
@@ -48,66 +35,6 @@ _MAX_STATES_BYTES = 2**28
 # what decides only how often a record is drawn, or where its list lies; the records themselves are compared
 _NO_MATTER = ("file_path", "data_prefix", "num_retries", "sampler", "clips_per_video")
 _OF_POOLING = ("name", "data_format", "crop_size", "multigrid_short")
-
-
-def with_features(spec: RunSpec, name: SplitName, split: Split) -> Split:
-    """The same part of the data, whose loader reads the features that the key `features` names.
-
-    Raises:
-        FeatureError: they are missing, unfinished or altered, or were computed from something else.
-    """
-    memory_bytes = round(spec.run.features_memory_gb * 2**30)
-    stored = StoredFeatures(_folder_of(spec) / name, memory_bytes)
-    was, now = stored.index.recipe, recipe_of_features(spec, split, name)
-    if was.get(KIND) == "logits":
-        raise FeatureError(
-            f"{stored.folder}: these are logits of a whole network, and a head trains on features: compute "
-            "them in another folder without --logits"
-        )
-    kept = {key: was.get(key) for key in (WEIGHTS, DTYPE)}  # training takes any type of values
-    require_same(stored.folder, split.dataset, was, {**now, **kept})
-    sampler = split.loader.batch_sampler
-    window = stored.window(split.dataset, memory_bytes) if name == "train" else None
-    if window is not None:
-        sampler = sampler.mixing(window)
-        text = "%s: %.1f GB, more than features_memory_gb: an epoch reads file by file and mixes %d clips"
-        logger.info(text, stored.folder, stored.num_bytes / 1e9, window.size)
-    return replace(split, loader=FeatureLoader(stored, sampler, split.dataset), preprocess=_as_float32)
-
-
-def _as_float32(features: Any) -> paddle.Tensor:
-    tensor = upload(features)
-    return tensor if tensor.dtype == paddle.float32 else tensor.astype("float32")
-
-
-def head_only(spec: RunSpec, model: Any) -> HeadOnly:
-    """The head of a network, beside the backbone that has given the features.
-
-    Raises:
-        WeightError: the backbone's weights are not in the folder of the features.
-    """
-    load_weights(model.backbone, _folder_of(spec) / BACKBONE, strict=True)
-    return HeadOnly(model)
-
-
-def check_backbone(model: HeadOnly, split: Split) -> None:
-    """Checks that a network's backbone, with the weights that it has now, has given the features.
-
-    Raises:
-        FeatureError: it has other weights.
-    """
-    assert isinstance(split.loader, FeatureLoader)
-    stored = split.loader.stored
-    if digest_of(model.backbone) != stored.index.recipe.get(WEIGHTS):
-        raise FeatureError(
-            f"{stored.folder}: another backbone than the one of the loaded weights gave these features: "
-            "leave -w out, or compute the features of these weights"
-        )
-
-
-def _folder_of(spec: RunSpec) -> Path:
-    """Where the features of a run are on this machine; those at a URL are fetched."""
-    return local_folder(spec.run.features or "")
 
 
 def local_folder(text: str) -> Path:

@@ -14,9 +14,9 @@ from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import ConfigError, FeatureError
 from paddlevideo_fast.extensions.features.compute import compute_features
+from paddlevideo_fast.extensions.features.extension import Features
 from paddlevideo_fast.extensions.features.loader import FeatureWriter, StoredFeatures, first_row
 from paddlevideo_fast.extensions.features.model import HeadOnly
-from paddlevideo_fast.extensions.features.setup import with_features
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.weights import read_weights
 from tests.support.dask_cluster import dask_cluster
@@ -62,6 +62,10 @@ def made(motion_data, tiny_text, tmp_path_factory):
 def compute(root, output, *overrides, views=1, config="tiny.yaml", **options):
     cfg = load_config(str(root / config), [f"weights={root / 'pretrained.pdparams'}", *overrides])
     return compute_features(cfg, root / output, views, **options)
+
+
+def with_features(spec, name, split):
+    return spec.extension(Features).on_data(SimpleNamespace(spec=spec), name, split)
 
 
 def assert_equal_logits(spec, name, model, epoch=0):
