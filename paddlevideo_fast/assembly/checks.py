@@ -100,7 +100,7 @@ def _of_environment(spec: RunSpec) -> Problems:
             yield Problem(f"RUNTIME.{name}", f"{text} set {variable} in the environment")
     yield from _static_graph(spec)
     for extension in spec.extensions:
-        keys = (key for key in extension.excludes if spec.config.at(key))
+        keys = (key for key in extension.excludes if spec.config.at(key) not in (None, False))
         yield from (Problem(key, extension.excludes[key]) for key in keys)
     # an explicit `amp: false` may stand beside the others; where there is none, `amp` was forgotten
     for key in ("amp_level", "amp_dtype") if not spec.holds("amp") else ():
