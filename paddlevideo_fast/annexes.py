@@ -22,6 +22,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "SELECTION": "engine.callbacks.evaluation",
         "features": "extensions.features.extension",
         "features_memory_gb": "extensions.features.extension",
+        "LORA": "extensions.lora.lora",
         "report": "extensions.report.extension",
         "TRACKERS": "extensions.trackers.trackers",
         "use_visualdl": "extensions.trackers.trackers",
@@ -31,6 +32,7 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "recognizer": {"Pretrain": "extensions.pretraining.model"},
     "head": {"VideoMAEDecoder": "extensions.pretraining.model"},
+    "weight record": {"LoRA@@": "extensions.lora.files"},
     "flag": {"--folds": "apps.folds.folds"},
 }
 

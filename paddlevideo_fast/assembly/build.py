@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import paddle
-from paddle import nn
 
 from paddlevideo_fast.assembly.classes import balance, class_names
 from paddlevideo_fast.assembly.data import Split, make_loader, make_split
@@ -20,14 +19,11 @@ from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.protocols import BatchLoader
 from paddlevideo_fast.engine.sinks import Sink
 from paddlevideo_fast.extensions.distillation.setup import Distillation, make_distillation
-from paddlevideo_fast.extensions.lora.lora import add_lora
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import build_for_clips, count_parameters
-from paddlevideo_fast.modeling.freezing import frozen_parameters
+from paddlevideo_fast.modeling import build_for_clips
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from paddlevideo_fast.modeling.stages import learned_parameters, parameters_in
-from paddlevideo_fast.modeling.weights import base_of
-from paddlevideo_fast.registry import MIXES, OPTIMIZERS
+from paddlevideo_fast.registry import MIXES
 from paddlevideo_fast.schedule import Phase
 from paddlevideo_fast.solver import LearningRate, build_optimizer
 
@@ -164,8 +160,6 @@ def training_setup(
     if told:
         logger.info("device: %s%s", told, ", channels last" if model.layout == "NTHWC" else "")
     setup = TrainingSetup(plan, model, distribution=distribution)
-    if spec.lora is not None:
-        setup.notes.append(_with_lora(spec, model))
     for extension in spec.extensions:
         extension.on_model(setup)
     model = setup.model
@@ -198,38 +192,6 @@ def with_static_graph(spec: RunSpec, model: Any) -> Any:
     backend = "CINN" if spec.runtime.cinn else None
     # without `full_graph` Paddle cuts the graph at what it cannot trace, and fails on some of the networks
     return paddle.jit.to_static(model, build_strategy=strategy, backend=backend, full_graph=True)
-
-
-def _with_lora(spec: RunSpec, model: Any) -> str:
-    """Gives a model the matrices of LORA, and the base that it has loaded; says what trains."""
-    settings, all_sizes = spec.lora, _num_trained(model)
-    assert settings is not None
-    lora = add_lora(model, settings.rank, settings.scale, settings.layers, settings.train)
-    report = model.load_report
-    if report is not None:
-        names = [f"backbone.{name}" for name in (*report.loaded, *report.copied)]
-        lora.keep_base(model, base_of(model.backbone.pretrained, "backbone"), names)
-        frozen = frozen_parameters(model)
-        owners = tuple(f"{name}." for name in lora.layers)
-        first = [name for each in report.missing if (name := f"backbone.{each}") in frozen]
-        first = [name for name in first if not name.startswith(owners)]
-        if first:
-            more = f" and {len(first) - 1} more" if len(first) > 1 else ""
-            text = f"the base lacks {first[0]}{more}: kept at first values, unless this key names them"
-            spec.warn("LORA.train", text)
-    of_optimizer = getattr(OPTIMIZERS.get((spec.optimizer or {})["name"]), "states_per_parameter", None)
-    kept = "gradients" if of_optimizer is None else "gradients and optimizer state"
-    trained, total = _num_trained(model), count_parameters(model)
-    small, large = (4 * (1 + (of_optimizer or 0)) * size / 2**20 for size in (trained, all_sizes))
-    return (
-        f"LoRA of rank {settings.rank}, scale {settings.scale:g}, on {len(lora.layers)} linear layers: "
-        f"{trained / 1e6:.3g} M of {total / 1e6:.4g} M parameters train ({trained / total:.2%}); {kept} take "
-        f"{small:.2f} MiB, and {large:.2f} MiB where all train"
-    )
-
-
-def _num_trained(model: nn.Layer) -> int:
-    return sum(each.size for each in learned_parameters(model).values() if not each.stop_gradient)
 
 
 def _tell_rates(model: Any) -> None:

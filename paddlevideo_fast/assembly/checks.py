@@ -54,7 +54,6 @@ def check_training(plan: "RunPlan", names: Sequence[SplitName], curve: LearningR
             _of_sections(spec, names, pipelines, curve),
             _without_effect(spec),
             *(extension.problems(plan) for extension in spec.extensions),
-            _of_lora(spec),
             _of_multigrid(spec, plan.phases),
             starmap(Problem, distillation_problems(spec, plan.teacher, pipelines)),
         ),
@@ -349,20 +348,6 @@ def _without_effect(spec: RunSpec) -> Problems:
         for key, reason in extension.replaces.items():
             if spec.holds(key):
                 yield Problem(key, f"has no effect: {reason}", is_error=False)
-
-
-def _of_lora(spec: RunSpec) -> Problems:
-    """What decides on the parameters that train, beside LORA."""
-    if spec.lora is None:
-        return
-    if spec.config.get("FINETUNE") is not None:
-        text = "LORA freezes all but its matrices and LORA.train; leave one of the two sections out"
-        yield Problem("FINETUNE", text)
-    if spec.holds("features"):
-        text = "the backbone does not run in a training on features; leave LORA or features out"
-        yield Problem("LORA", text)
-    if "backbone" not in spec.model:
-        yield Problem("LORA", f"{spec.model['framework']} has several networks, and LORA is for one")
 
 
 def _of_multigrid(spec: RunSpec, phases: Sequence[Phase]) -> Problems:

@@ -56,7 +56,7 @@ from paddlevideo_fast.metrics.accuracy import with_certainty
 from paddlevideo_fast.metrics.predictions import Predictions
 from paddlevideo_fast.modeling import count_parameters
 from paddlevideo_fast.modeling.recognizers import build_for_clips, classes_of
-from paddlevideo_fast.modeling.weights import base_of, load_weights
+from paddlevideo_fast.modeling.weights import load_weights
 
 logger = get_logger(__name__)
 
@@ -101,13 +101,14 @@ def _train(
 
     distribution.gather_from(take_output)
     checkpoint = store.checkpoint_to_resume(run.resume, run.resume_epoch, distribution)
-    if spec.lora and not (checkpoint or run.weights or spec.model["backbone"].get("pretrained")):
-        text = "trains beside weights that stay as they are; name these in MODEL.backbone.pretrained or by -w"
-        raise SettingError("LORA", text)
     backbone: Any = spec.model.get("backbone") or {}
-    if backbone.get("partial_bn") and not (checkpoint or run.weights or backbone.get("pretrained")):
-        text = "keeps statistics of pretrained weights, and none are loaded: set it to false, or name weights"
-        raise SettingError("MODEL.backbone.partial_bn", text)
+    if not (checkpoint or run.weights or backbone.get("pretrained")):
+        needs = {key: text for each in spec.extensions for key, text in each.needs_weights.items()}
+        if backbone.get("partial_bn"):
+            text = "keeps statistics of pretrained weights, and none are loaded"
+            needs["MODEL.backbone.partial_bn"] = f"{text}: set it to false, or name weights"
+        for key, text in needs.items():
+            raise SettingError(key, text)
     trained = [] if checkpoint is None else [f"{checkpoint.prefix}.pdparams"]
     names = distribution.gather_from(lambda: checked_class_names(spec, *trained))[0]
     load_pretrained = not (checkpoint or run.weights)
@@ -115,9 +116,8 @@ def _train(
     if run.weights and checkpoint is None:
         report = load_weights(setup.model, run.weights, strict=True, classes=class_names(spec))
         logger.info(report.summary())
-        if spec.lora:
-            kept = report.from_base if report.base else report.loaded
-            setup.model.lora.keep_base(setup.model, report.base or base_of(run.weights, "network"), kept)
+        for extension in spec.extensions:
+            extension.on_weights(setup, report)
     setup.store = store
     if run.validate:
         setup.valid = _validation(setup)

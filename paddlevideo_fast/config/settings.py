@@ -176,25 +176,6 @@ class PipelineSettings:
 
 
 @dataclass(frozen=True)
-class LoraSettings:
-    """LoRA: the network keeps its weights, and two small matrices beside each of some linear layers train.
-
-    Args:
-        rank: columns of the first matrix and rows of the second.
-        scale: the product counts `scale / rank` times. The paper calls it alpha.
-        layers: linear layers that get the matrices: names of stages (an unknown name makes an error that
-            lists linear layers), names of layers or their starts up to a dot, or patterns such as `*.mlp.*`.
-            null: `qkv` and `proj` of each attention, and TimeSformer's `temporal_fc`, which starts at zero.
-        train: what else trains, in full: names of stages, parameters or patterns, as in FINETUNE.
-    """
-
-    rank: PositiveInt = 8
-    scale: Annotated[float, Range(0.001)] = 16.0
-    layers: Sequence[str] | None = None
-    train: Sequence[str] = ("head",)
-
-
-@dataclass(frozen=True)
 class DistillationSettings:
     """A trained network, the teacher, whose scores the network of MODEL learns beside the labels.
 
@@ -415,7 +396,6 @@ class DistributedSettings:
 # Sections of settings: key to the field of `RunSpec`, the dataclass, and whether the section is None, not its
 # defaults, where the config leaves it out.
 SECTIONS: dict[str, tuple[str, type, bool]] = {
-    "LORA": ("lora", LoraSettings, True),
     "DISTILLATION": ("distillation", DistillationSettings, True),
     "GRADIENT_ACCUMULATION": ("accumulation", GradientAccumulation, True),
     "MULTIGRID": ("multigrid", MultigridSettings, True),

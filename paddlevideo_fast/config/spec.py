@@ -66,7 +66,6 @@ class RunSpec:
         model, optimizer, metric, mix: the sections MODEL, OPTIMIZER, METRIC and MIX.
         callbacks: the user's own, items of the list CALLBACKS.
         extensions: the options of the run, in the order in which they take part.
-        lora: the small matrices that train in their place.
         distillation: the teacher whose scores the network learns.
         accumulation: the clips that an update of the weights has to reach.
         multigrid: the section MULTIGRID; without `run.multigrid` it has no effect.
@@ -85,7 +84,6 @@ class RunSpec:
     mix: ComponentSection | None
     callbacks: Sequence[NamedItem]
     extensions: tuple[Extension, ...]
-    lora: settings.LoraSettings | None
     distillation: settings.DistillationSettings | None
     accumulation: settings.GradientAccumulation | None
     multigrid: settings.MultigridSettings | None

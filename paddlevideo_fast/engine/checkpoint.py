@@ -2,8 +2,8 @@
 
 A checkpoint called P is
 
-    P.pdparams    the model's state dict, exchangeable with PaddleVideo; with LoRA the part that trains, and
-                  the name of the file that holds the rest (see `extensions.lora`)
+    P.pdparams    the model's state dict, exchangeable with PaddleVideo; a model with a record stores what the
+                  record says (see `modeling.weights.WeightRecord`)
     P.pdopt       the optimizer's state, by structured parameter names (see `portable_state`)
     P.pdstates    tensors of callbacks (the moving average); only where there are any
     P.json        position, best, averages, callback state, names of the classes where they are known, and the

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from paddlevideo_fast.engine.protocols import Objective
     from paddlevideo_fast.engine.trainer import Callback
     from paddlevideo_fast.loader.build import MakeLoader
+    from paddlevideo_fast.modeling.weights import WeightReport
 
 
 class Problem(NamedTuple):
@@ -58,12 +59,14 @@ class Extension:
         replaces: keys of options that have no effect beside this one, each with the reason; they are left out
             of the run with a warning.
         brings_weights: `on_model` gives the backbone its weights, so no pretrained ones are loaded.
+        needs_weights: keys, each with the reason why the run needs weights to start from.
         is_of_one_start: the option is about one start of a run, so the saved config is without it.
     """
 
     excludes: ClassVar[Mapping[str, str]] = {}
     replaces: ClassVar[Mapping[str, str]] = {}
     brings_weights: ClassVar[bool] = False
+    needs_weights: ClassVar[Mapping[str, str]] = {}
     is_of_one_start: ClassVar[bool] = False
 
     @classmethod
@@ -96,6 +99,9 @@ class Extension:
 
     def on_model(self, setup: TrainingSetup) -> None:
         """Changes `setup.model`, which has its pretrained weights, and no optimizer yet."""
+
+    def on_weights(self, setup: TrainingSetup, report: WeightReport) -> None:
+        """Follows the loading of the run's `weights` into `setup.model`; not where it goes on."""
 
     def on_data(self, setup: TrainingSetup, name: SplitName, split: Split) -> Split:
         """The part `name` of the data ("train" or "valid") that the run shall use in place of `split`."""

@@ -21,7 +21,7 @@ from paddlevideo_fast.modeling.heads import STRIDE, BaseHead, mean_logits
 from paddlevideo_fast.modeling.layers.operators import frames_of
 from paddlevideo_fast.modeling.preprocess import Layout, MixedLabels
 from paddlevideo_fast.modeling.stages import Stage, stages_of
-from paddlevideo_fast.modeling.weights import ClassNames, WeightReport, load_weights
+from paddlevideo_fast.modeling.weights import ClassNames, WeightRecord, WeightReport, load_weights
 from paddlevideo_fast.registry import BACKBONES, HEADS, RECOGNIZERS, Registry
 
 
@@ -37,6 +37,7 @@ class Recognizer(Freezable):
         data_formats: layouts of feature maps that the recognizer works with.
         has_classes: it gives logits, and learns from labels.
         load_report: the report of the last `load_pretrained`.
+        weight_record: what weight files of the network say beside its tensors; None: nothing.
         stages: by name, from the clip to the logits; see `modeling.stages`.
 
     Raises:
@@ -63,6 +64,7 @@ class Recognizer(Freezable):
         self.head = head
         self.stages: dict[str, Stage] = stages_of(backbone)
         self.load_report: WeightReport | None = None
+        self.weight_record: WeightRecord | None = None
 
     def _misfits(self, backbone: Backbone, head: BaseHead) -> list[str]:
         for part, own, base in (("backbone", backbone, Backbone), ("head", head, BaseHead)):

@@ -3,12 +3,11 @@
 import contextlib
 import math
 import mmap
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import paddle
@@ -16,16 +15,17 @@ from paddle import nn
 
 from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.errors import ObjectMissingError, StoreAwayError, WeightError, cause_of
-from paddlevideo_fast.extensions.lora.lora import RECORD, A, B, Lora, LoraBase, is_lora, merged, pairs_of
 from paddlevideo_fast.io.files import fingerprint, whence
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
+from paddlevideo_fast.registry import WEIGHT_RECORDS
 from paddlevideo_fast.sources.remote.sync import fetched
 
 _MIN_SHARE = 0.9
 _CHECKSUM = "#sha256="
 _NAME_TABLE = "StructuredToParameterName@@"
+_RECORD = "@@"
 COMPUTED = re.compile(r"(.+\.)?(relative_position_index|attn_mask)")  # in files of Swin; of shapes alone
 
 
@@ -106,9 +106,9 @@ class WeightReport:
         mismatched: (name in the network, shape in the file, shape in the network) of what was not loaded.
         resized: names of position tables that were interpolated to the network's clips.
         copied: names in the network that the file lacks, and that got the value of another tensor of it.
-        classes: what became of the classes of the last layer, where the file has others than the network.
-        base: of a file with LoRA, the file that holds the rest.
-        from_base: names in the network that have the base's values as they are.
+        notes: further lines of the summary, each under its heading.
+        record: of the file.
+        advice: what to do where the file does not fit; "": what is usual.
         share: of the network that has values of the file, from 0 to 1: of its tensors or of its parameters,
             whichever is less. Tensors that start at zero do not count: layers that a file cannot have, such
             as TimeSformer's `temporal_fc`, start so.
@@ -121,9 +121,9 @@ class WeightReport:
     mismatched: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
     resized: list[str] = field(default_factory=list)
     copied: list[str] = field(default_factory=list)
-    classes: str = ""
-    base: LoraBase | None = None
-    from_base: list[str] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+    record: "WeightRecord | None" = None
+    advice: str = ""
     share: float = 1.0
 
     @property
@@ -144,8 +144,7 @@ class WeightReport:
         rows += [("interpolated", len(self.resized), _shortened(self.resized))] if self.resized else []
         rows += [("copied", len(self.copied), _shortened(self.copied))] if self.copied else []
         lines = [f"  {kind:<12}{count:>5}  {names}".rstrip() for kind, count, names in rows]
-        lines += [f"  {'classes':<12}       {self.classes}"] if self.classes else []
-        lines += [f"  {'LoRA on':<12}       {self.base.path}"] if self.base else []
+        lines += [f"  {kind:<12}       {text}" for kind, text in self.notes.items()]
         warning = f": only {self.share:.1%} of the network; check MODEL.backbone against the file"
         return "\n".join([f"weights from {self.path}{warning if self.is_partial else ''}", *lines])
 
@@ -156,9 +155,9 @@ def load_weights(
     """Loads weights with our, PaddleVideo's or PaddleClas' names into a network.
 
     Names match with or without "backbone.", so a backbone takes the file of a whole model and the other way
-    round. A file with LoRA gives the weights of the network that it makes of its base; see `extensions.lora`.
-    A 3D network takes the weights of a 2D ResNet: a kernel over T frames becomes T copies of the 2D
-    kernel, each divided by T. Tables of positions are interpolated; TimeSformer takes the weights of a ViT.
+    round. The record of a file completes its weights; see `WeightRecord`. A 3D network takes the weights of a
+    2D ResNet: a kernel over T frames becomes T copies of the 2D kernel, each divided by T. Tables of
+    positions are interpolated; TimeSformer takes the weights of a ViT.
 
     Args:
         model: a recognizer or a backbone.
@@ -173,185 +172,168 @@ def load_weights(
             missing or has another shape. Then nothing is loaded.
     """
     report = WeightReport(fetch_weights(source))
-    target = model.state_dict()
-    values = _read_values(model, target, report, classes, str(source))
-    if report.base is None:  # matrices of LoRA start as they are
-        target = {name: tensor for name, tensor in target.items() if name in values or not is_lora(name)}
+    loading = WeightLoading(model, model.state_dict(), report, classes, str(source))
+    values = loading.values(read_weights(report.path))
+    target, own = loading.target, record_of(model)
+    if own is not None and report.record is None:
+        target = {name: tensor for name, tensor in target.items() if name in values or not own.adds(name)}
     report.loaded = [name for name in target if name in values]
     if not strict:
-        report.copied = _copied(model, target, values)
+        report.copied = loading.copy_missing(values)
     other_shape = {name for name, _, _ in report.mismatched}
     report.missing = [name for name in target if name not in values and name not in other_shape]
     _check_fit(report, strict)
     report.share = _share(target, values)
     for name, value in values.items():
-        target[name].set_value(value.astype(_numpy_dtype(target[name])))
+        target[name].set_value(value.astype(numpy_dtype(target[name])))
     return report
 
 
-def _read_values(
-    model: nn.Layer,
-    target: Mapping[str, Any],
-    report: WeightReport,
-    classes: ClassNames | None = None,
-    source: str = "",
-) -> dict[str, np.ndarray]:
-    """What the report's file, and the base that it may name, have for a model, in the model's names.
+@dataclass
+class WeightLoading:
+    """A weight file on its way into a network.
 
-    Matrices of LoRA become part of the weight of a layer that has none.
+    Attributes:
+        model: a recognizer or a backbone.
+        target: those of its tensors that get values, by name.
+        report: names the file; what becomes of each name is noted in it.
+        classes: see `load_weights`.
+        source: path or URL of the file, for `classes`.
+        is_exact: the network goes on from the file, whose names and shapes are taken as they are.
     """
-    content = read_weights(report.path)
-    if RECORD not in content:
-        return _matched(model, target, content, report, classes, source)
-    scale, report.base = _record(content.pop(RECORD), report.path)
-    values = {} if report.base is None else _values_of_base(model, report.base, report.path)
-    pairs: dict[str, list[np.ndarray]] = {}
-    for owner in pairs_of(content):
-        names = [name for name in candidate_names(f"{owner}.weight", ()) if name in target]
-        if not names or f"{names[0].removesuffix('weight')}{A}" not in target:
-            pairs[names[0] if names else owner] = [content.pop(f"{owner}.{each}", None) for each in (A, B)]
-    own = _matched(model, target, content, report, classes, source)
-    values.update(own)
-    for name, (a, b) in pairs.items():
-        shapes = [list(np.shape(each)) for each in (a, b)]
-        own_shape = list(target[name].shape) if name in target else []
-        ranks = {*shapes[0][1:], *shapes[1][:1]}
-        fits = len(ranks) == 1 and shapes == [[*own_shape[:1], *ranks], [*ranks, *own_shape[1:]]]
-        if name not in values or not fits:
-            layer = f"its layer has {own_shape}" if own_shape else "it has no such layer"
-            raise WeightError(
-                f"{report.path}: holds LoRA of another network: matrices {shapes[0]} and {shapes[1]} for "
-                f"{name}, and here {layer}; check MODEL.backbone against the file"
-            )
-        values[name] = merged(values[name], a, b, scale)
-    if any(is_lora(name) for name in own):
-        _require_scale(model, scale, report.path)
-    report.from_base = [name for name in values if name not in own and name not in pairs]
-    return values
+
+    model: nn.Layer
+    target: Mapping[str, Any]
+    report: WeightReport
+    classes: ClassNames | None = None
+    source: str = ""
+    is_exact: bool = False
+
+    def values(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """What the file, with this content, has for the network, in the network's names and shapes.
+
+        Raises:
+            WeightError: its record is not known or damaged, or does not fit the network.
+        """
+        content = dict(content)
+        self.report.record = record = _take_record(content, self.report.path)
+        return self.matched(content) if record is None else record.completed(content, self)
+
+    def matched(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors that the network has, in its names and shapes; notes the others in the report."""
+        if self.is_exact:
+            return dict(content)
+        model, target, report = self.model, self.target, self.report
+        block_names = backbone_of(model)[0].block_names
+        values: dict[str, np.ndarray] = {}
+        last_layers = tuple(f"{name}." for name in model.classifiers)
+        for key, value in content.items():
+            if COMPUTED.fullmatch(key):
+                continue
+            names = [name for name in candidate_names(key, block_names) if name in target]
+            if not isinstance(value, np.ndarray) or not names:
+                report.unexpected.append(key)
+                continue
+            value, change = adapt_tensor(model, names[0], value, target[names[0]].shape)
+            if change == RESIZED:
+                report.resized.append(names[0])
+            if self.classes is not None and names[0].startswith(last_layers):
+                value = _with_classes_of_network(value, target[names[0]], self.classes, self.source, report)
+            if list(value.shape) != list(target[names[0]].shape):
+                report.mismatched.append((names[0], tuple(value.shape), tuple(target[names[0]].shape)))
+            else:
+                values[names[0]] = value
+        return values
+
+    def copy_missing(self, values: dict[str, np.ndarray]) -> list[str]:
+        """Fills missing parameters from those that the backbone's `fallback_parameter` names."""
+        backbone, prefix = backbone_of(self.model)
+        copied: list[str] = []
+        for name in self.target:
+            other = backbone.fallback_parameter(name[len(prefix) :]) if name.startswith(prefix) else None
+            if other is not None and name not in values and prefix + other in values:
+                values[name] = values[prefix + other]
+                copied.append(name)
+        return copied
 
 
-def _matched(
-    model: nn.Layer,
-    target: Mapping[str, Any],
-    content: Mapping[str, Any],
-    report: WeightReport,
-    classes: ClassNames | None,
-    source: str,
-) -> dict[str, np.ndarray]:
-    """The tensors of a file that a model has, in its names and shapes; notes the others in the report."""
-    block_names = backbone_of(model)[0].block_names
-    values: dict[str, np.ndarray] = {}
-    last_layers = tuple(f"{name}." for name in model.classifiers)
-    for key, value in content.items():
-        if COMPUTED.fullmatch(key):
-            continue
-        names = [name for name in candidate_names(key, block_names) if name in target]
-        if not isinstance(value, np.ndarray) or not names:
-            report.unexpected.append(key)
-            continue
-        value, change = adapt_tensor(model, names[0], value, target[names[0]].shape)
-        if change == RESIZED:
-            report.resized.append(names[0])
-        if classes is not None and names[0].startswith(last_layers):
-            value = _with_classes_of_network(value, target[names[0]], classes, source, report)
-        if list(value.shape) != list(target[names[0]].shape):
-            report.mismatched.append((names[0], tuple(value.shape), tuple(target[names[0]].shape)))
-        else:
-            values[names[0]] = value
-    return values
+class WeightRecord(Protocol):
+    """What a weight file says of its tensors, where these alone are not the weights of a network.
+
+    It is the entry of the file whose name ends in `@@`, and a class is registered in WEIGHT_RECORDS under
+    this name. A network whose own files have a record has it as its attribute `weight_record`.
+    """
+
+    @classmethod
+    def read(cls, entry: Any, path: str) -> "WeightRecord":
+        """The record that a file holds as `entry`.
+
+        Raises:
+            WeightError: it is damaged; the message names the file, `path`.
+        """
+
+    def completed(self, content: dict[str, Any], loading: WeightLoading) -> dict[str, Any]:
+        """What the file has for the network, in the network's names and shapes.
+
+        Args:
+            content: the tensors of the file by their names in it; `loading.matched` finds the network's.
+            loading: of the file. Notes and advice go into its report.
+
+        Raises:
+            WeightError: a part is missing, or is for another network.
+        """
+
+    def stored(self, state: dict[str, Any]) -> dict[str, Any]:
+        """What weight files of a network with this record hold: tensors of its state dict, and the entry."""
+
+    def adds(self, name: str) -> bool:
+        """Whether a tensor of such a network is one that files without a record lack; it starts as it is."""
 
 
-def base_of(source: str | Path, part: Literal["backbone", "network"]) -> LoraBase:
-    """What a file with LoRA says of the weights that the training started from.
+def record_of(model: nn.Layer) -> WeightRecord | None:
+    """The record of a network's own weight files."""
+    return getattr(model, "weight_record", None)
+
+
+def stored_state(model: nn.Layer) -> dict[str, Any]:
+    """What weight files of a model hold: its state dict, or what its `weight_record` makes of it."""
+    record, state = record_of(model), model.state_dict()
+    return state if record is None else record.stored(state)
+
+
+def restored_state(model: nn.Layer, content: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """All tensors of a checkpoint, for the model that goes on from it and takes over its record.
 
     Args:
-        source: path or URL of these weights.
-        part: what they were loaded into.
-    """
-    path = str(source) if is_url(str(source)) else os.path.abspath(source)
-    return LoraBase(path, **fingerprint(Path(fetch_weights(source))), part=part)  # type: ignore[arg-type]
-
-
-def complete_weights(model: nn.Layer, content: dict[str, Any], path: str) -> dict[str, Any]:
-    """The weights of a checkpoint with LoRA and of its base, for the model that has the same LoRA.
-
-    Args:
-        model: learns its base.
-        content: of the weight file; without LoRA it is returned as it is.
+        model: of the run.
+        content: of the weight file.
         path: of the file, for messages.
 
     Raises:
-        WeightError: the model has no LoRA or another one, or the base is missing or another file.
+        WeightError: the record does not fit the model, or a part is missing.
     """
-    if RECORD not in content:
-        return content
-    own = {name: value for name, value in content.items() if name != RECORD}
-    scale, base = _record(content[RECORD], path)
-    lora: Lora | None = getattr(model, "lora", None)
-    state = model.state_dict()
-    strange = [name for name in own if is_lora(name) and name not in state]
-    if lora is None or strange:
-        which = f", first {strange[0]}" if strange else ""
-        raise WeightError(
-            f"{path}: holds LoRA matrices that this run does not have{which}; resume with the run's config "
-            "(config.yaml beside it)"
-        )
-    _require_scale(model, scale, path)
-    if base is None:
-        return own
-    values = _values_of_base(model, base, path)
-    lora.base, lora.from_base = base, frozenset(values.keys() - own.keys())
-    return {**values, **own}
+    loading = WeightLoading(model, model.state_dict(), WeightReport(path), is_exact=True)
+    values = loading.values(content)
+    if loading.report.record is not None:
+        model.weight_record = loading.report.record
+    return values
 
 
-def _record(record: Any, path: str | Path) -> tuple[float, LoraBase | None]:
-    """The scale and the base that a file with LoRA names."""
+def has_record(names: Iterable[str]) -> bool:
+    """Whether a weight file with entries of these names has a record."""
+    return any(name.endswith(_RECORD) for name in names)
+
+
+def _take_record(content: dict[str, Any], path: str) -> WeightRecord | None:
+    """Takes the record, if there is one, out of the content of a file."""
+    name = next(filter(lambda name: name.endswith(_RECORD), content), None)
+    if name is None:
+        return None
     try:
-        base = record["base"] and LoraBase(**record["base"])
-        if base and not (isinstance(base.path, str) and isinstance(base.sha256, str)):
-            raise TypeError("path and sha256 are texts")
-        return float(record["scale"]), base
-    except (KeyError, TypeError, ValueError) as error:
-        raise WeightError(f"{path}: its entry {RECORD} is damaged; take another checkpoint") from error
-
-
-def _require_scale(model: nn.Layer, scale: float, path: str) -> None:
-    lora: Lora | None = getattr(model, "lora", None)
-    if lora is not None and lora.scale != scale:
-        text = f"{path}: was trained with LORA.scale={scale:g}; set it, in place of {lora.scale:g}"
-        raise WeightError(text)
-
-
-def _values_of_base(model: nn.Layer, base: LoraBase, path: str) -> dict[str, np.ndarray]:
-    """What the base of a file with LoRA has for a model, in the model's names and types."""
-    backbone, prefix = backbone_of(model)
-    network, prefix = (backbone, prefix) if base.part == "backbone" else (model, "")
-    target = {name: each for name, each in network.state_dict().items() if not is_lora(name)}
-    values = _read_values(network, target, WeightReport(_base_file(base, backbone.pretrained, path)))
-    _copied(network, target, values)
-    return {f"{prefix}{name}": value.astype(_numpy_dtype(target[name])) for name, value in values.items()}
-
-
-def _base_file(base: LoraBase, pretrained: str | None, path: str) -> str:
-    """Where the base of a file with LoRA is: where it was, as the network's `pretrained`, or beside the file.
-
-    Raises:
-        WeightError: none of these is the file that the training started from.
-    """
-    others = []
-    for source in (base.path, pretrained, str(Path(path).with_name(Path(base.path).name))):
-        with contextlib.suppress(WeightError):
-            file = Path(fetch_weights(source)) if source else None
-            if file is None or not file.is_file():
-                continue
-            if file.stat().st_size == base.size and fingerprint(file)["sha256"] == base.sha256:
-                return str(file)
-            others.append(str(source))
-    found = f"'{others[0]}' is another file than it was" if others else f"'{base.path}' is missing"
-    raise WeightError(
-        f"{path}: holds only what LoRA trained, and {found} (SHA-256 {base.sha256[:12]}…): put that file "
-        "back, or name it in MODEL.backbone.pretrained"
-    )
+        kind: type[WeightRecord] = WEIGHT_RECORDS.get(name)
+    except KeyError as error:
+        raise WeightError(f"{path}: {error.args[0]}") from None
+    return kind.read(content.pop(name), path)
 
 
 def _share(target: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> float:
@@ -359,18 +341,6 @@ def _share(target: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> float
     sizes = {name: tensor.size for name, tensor in target.items() if np.any(tensor.numpy())}
     found = [size for name, size in sizes.items() if name in values]
     return min(len(found) / len(sizes), sum(found) / sum(sizes.values())) if sizes else 1.0
-
-
-def _copied(model: nn.Layer, target: Mapping[str, Any], values: dict[str, np.ndarray]) -> list[str]:
-    """Fills missing parameters from those that the backbone's `fallback_parameter` names."""
-    backbone, prefix = backbone_of(model)
-    copied: list[str] = []
-    for name in target:
-        other = backbone.fallback_parameter(name[len(prefix) :]) if name.startswith(prefix) else None
-        if other is not None and name not in values and prefix + other in values:
-            values[name] = values[prefix + other]
-            copied.append(name)
-    return copied
 
 
 RESIZED = "interpolated to the network's clips"
@@ -442,9 +412,8 @@ def _with_classes_of_network(
         if num_own == num_stored:
             return value
         whose = "the file's" if stored is None else "the network's"
-        report.classes = (
-            f"all {num_own} start anew: the file has {num_stored}, and {whose} names are not known"
-        )
+        text = f"all {num_own} start anew: the file has {num_stored}, and {whose} names are not known"
+        report.notes["classes"] = text
         return target.numpy()
     if list(own) == list(stored):
         return value
@@ -453,7 +422,8 @@ def _with_classes_of_network(
     mixed = target.numpy().copy()
     for place, stored_place in kept:
         mixed[..., place] = value[..., stored_place]
-    report.classes = f"kept {len(kept)} of {num_own} classes by name; {num_own - len(kept)} start anew"
+    text = f"kept {len(kept)} of {num_own} classes by name; {num_own - len(kept)} start anew"
+    report.notes["classes"] = text
     return mixed
 
 
@@ -490,17 +460,17 @@ def _check_fit(report: WeightReport, strict: bool) -> None:
         raise WeightError(f"{report.path}: nothing in it fits this network; {advice}\n{report.summary()}")
     if strict and (report.missing or report.mismatched):
         advice = "check MODEL.backbone (name, depth) and MODEL.head.num_classes against the file"
-        if any(is_lora(name) for name, _, _ in report.mismatched):
-            advice = "the file has LoRA of another rank: set LORA.rank to the file's"
-        elif report.mismatched and all(".fc." in f".{name}" for name, _, _ in report.mismatched):
+        if report.mismatched and all(".fc." in f".{name}" for name, _, _ in report.mismatched):
             advice = (
                 "the file has another number of classes: set MODEL.head.num_classes to the file's, or, to "
                 "begin a training on new classes, give the file to train with -w"
             )
-        raise WeightError(f"{report.path}: does not fit this network; {advice}\n{report.summary()}")
+        text = f"does not fit this network; {report.advice or advice}"
+        raise WeightError(f"{report.path}: {text}\n{report.summary()}")
 
 
-def _numpy_dtype(tensor: paddle.Tensor) -> Any:
+def numpy_dtype(tensor: paddle.Tensor) -> Any:
+    """The type in which numpy holds the values of a tensor."""
     return str(tensor.dtype).replace("paddle.", "").replace("bfloat16", "float32")
 
 

@@ -31,14 +31,13 @@ from paddlevideo_fast.engine.callbacks.precise_bn import PreciseBN, population_s
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.output import run_of_config
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, WeightError
-from paddlevideo_fast.extensions.lora.lora import RECORD
 from paddlevideo_fast.io.files import as_path, atomic_write_all
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader.class_names import Classes, check_classes, classes_of_weights, write_class_names
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_for_clips, classes_of, load_weights
 from paddlevideo_fast.modeling.layers.batch_norm import BATCH_NORMS
-from paddlevideo_fast.modeling.weights import read_weights
+from paddlevideo_fast.modeling.weights import has_record, read_weights
 
 logger = get_logger(__name__)
 
@@ -234,7 +233,7 @@ class Averager:
 
     def _read(self, path: Path) -> Weights:
         weights = read_weights(path)
-        if RECORD in weights:  # merged: the mean of A times the mean of B is not the mean of A·B
+        if has_record(weights):  # the mean of completed weights; a mean of parts may be another network
             load_weights(self.model, path, strict=True)
             return self._weights()
         weights = {name: value for name, value in weights.items() if isinstance(value, np.ndarray)}

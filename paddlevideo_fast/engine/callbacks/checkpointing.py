@@ -12,11 +12,10 @@ from paddlevideo_fast.engine.checkpoint import Snapshot, portable_state, restore
 from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.trainer import Callback, Slot, Trainer
 from paddlevideo_fast.errors import CheckpointError
-from paddlevideo_fast.extensions.lora.lora import stored_state
 from paddlevideo_fast.loader.class_names import NAMES_KEY
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import MKL_PATH
-from paddlevideo_fast.modeling.weights import complete_weights
+from paddlevideo_fast.modeling.weights import restored_state, stored_state
 
 logger = get_logger(__name__)
 
@@ -117,10 +116,10 @@ def restore(trainer: Trainer, checkpoint: Snapshot) -> None:
 
     Raises:
         CheckpointError: the weights do not fit the model, or a part of the state is missing.
-        WeightError: the base of weights with LoRA is missing or another file.
+        WeightError: see `restored_state`.
     """
     own = trainer.model.state_dict()
-    weights = complete_weights(trainer.model, checkpoint.weights, f"{checkpoint.prefix}.pdparams")
+    weights = restored_state(trainer.model, checkpoint.weights, f"{checkpoint.prefix}.pdparams")
     wrong = [
         name
         for name, value in own.items()

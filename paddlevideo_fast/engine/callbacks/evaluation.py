@@ -13,11 +13,11 @@ from paddlevideo_fast.engine.extension import Extension, Problem, Problems
 from paddlevideo_fast.engine.output import CheckpointStore
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.extensions.lora.lora import stored_state
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.metrics.accuracy import certainty
 from paddlevideo_fast.modeling import classes_of
+from paddlevideo_fast.modeling.weights import stored_state
 from paddlevideo_fast.registry import EXTENSIONS, did_you_mean
 
 if TYPE_CHECKING:

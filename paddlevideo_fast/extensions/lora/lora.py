@@ -1,152 +1,166 @@
-"""LoRA: a network keeps its weights and learns through two small matrices beside each of some linear layers.
+"""The section LORA: a network keeps its weights and learns through two small matrices beside some layers.
 
-A layer with the weight W [in, out] gives
+A linear layer with the weight W [in, out] gives
 
     x·W + bias + scale / rank · (x·A)·B        A [in, rank], B [rank, out]
 
 B starts at zero, so before its first step the network gives what it gave without A and B. The matrices are
-parameters `lora_a` and `lora_b` of the layer; all other names stay. W + scale / rank · A·B is the weight of a
-plain layer that computes the same.
-
-Weight files hold the small part: A and B, what trains beside them, and what the base does not have. Under
-`RECORD` they name the base, a weight file that holds the rest; `modeling.weights` reads both.
+parameters `lora_a` and `lora_b` of the layer; all other names stay.
 
 Reference: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", arXiv 2106.09685, section 4.1.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import paddle
 from paddle import nn
 
+from paddlevideo_fast.config.types import PositiveInt, Range
+from paddlevideo_fast.engine.extension import Extension, Problem, Problems
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.extensions.lora.files import A, B, LoraRecord, base_of
+from paddlevideo_fast.modeling import WeightReport, count_parameters
 from paddlevideo_fast.modeling.freezing import frozen_parameters, set_frozen
 from paddlevideo_fast.modeling.stages import learned_parameters, names_in, parameters_in
+from paddlevideo_fast.registry import EXTENSIONS, OPTIMIZERS
 
-RECORD = "LoRA@@"  # the entry of a weight file that is no tensor: see `Lora.record`
-A, B = "lora_a", "lora_b"
+if TYPE_CHECKING:
+    from paddlevideo_fast.assembly.build import TrainingSetup
+    from paddlevideo_fast.assembly.plan import RunPlan
+
 # of TimeSformer, temporal_fc too: it starts at zero, and without it temporal attention would learn nothing
 _ATTENTION = ("*attn.qkv", "*attn.proj", "*temporal_fc")
 _NUM_SHOWN = 6
 
 
+@EXTENSIONS.register("LORA")
 @dataclass(frozen=True)
-class LoraBase:
-    """The weight file that a network with LoRA started from.
-
-    Attributes:
-        path: absolute, or a URL.
-        sha256: of the file.
-        size: of the file in bytes.
-        part: what it was loaded into, the backbone or the whole network.
-    """
-
-    path: str
-    sha256: str
-    size: int
-    part: Literal["backbone", "network"]
-
-
-@dataclass
-class Lora:
-    """The LoRA of a network, its attribute `lora`.
-
-    Attributes:
-        scale: see the module's text.
-        layers: names of the layers that have matrices, and their ranks.
-        base: where the frozen weights come from; None: the files of the network hold them, too.
-        from_base: names of the tensors that stay as the base has them.
-    """
-
-    scale: float
-    layers: dict[str, int]
-    base: LoraBase | None = None
-    from_base: frozenset[str] = frozenset()
-
-    def record(self) -> dict[str, Any]:
-        """What a weight file says of it."""
-        return {"scale": self.scale, "base": self.base and asdict(self.base)}
-
-    def keep_base(self, model: nn.Layer, base: LoraBase, names: Iterable[str]) -> None:
-        """Leaves out of the network's files what a base holds and the training does not change.
-
-        Args:
-            model: the network, frozen as it will train.
-            base: the file.
-            names: of the network's tensors that have the values of the file.
-        """
-        learned = learned_parameters(model)
-        trained = {name for name, each in learned.items() if not each.stop_gradient}
-        owners = {_owner(name) for name in learned} - {_owner(name) for name in trained}
-        classifiers = tuple(f"{name}." for name in getattr(model, "classifiers", ()))  # of other classes
-        self.base = base
-        self.from_base = frozenset(
-            name
-            for name in names
-            # a running statistic stays where its norm is frozen
-            if (name not in trained if name in learned else _owner(name) in owners)
-            and not name.startswith(classifiers or ("\n",))
-        )
-
-
-def add_lora(
-    model: nn.Layer,
-    rank: int = 8,
-    scale: float = 16.0,
-    layers: Sequence[str] | None = None,
-    train: Sequence[str] = ("head",),
-) -> Lora:
-    """Gives linear layers of a recognizer their matrices and freezes all else but `train`.
+class Lora(Extension):
+    """LoRA: the network keeps its weights, and two small matrices beside each of some linear layers train.
 
     Args:
-        model: the recognizer; gets the attribute `lora`.
-        rank: of the matrices.
-        scale: the product counts scale / rank times.
-        layers: parts of the model whose linear layers get matrices: names of stages, names of layers or their
-            starts up to a dot, or patterns; None: the attention's. Layers that train in full get none.
-        train: parts that train in full; see `parameters_in`.
-
-    Raises:
-        ConfigError: a part fits nothing, or the rank is larger than a side of a layer's weight.
+        rank: columns of the first matrix and rows of the second.
+        scale: the product counts `scale / rank` times. The paper calls it alpha.
+        layers: linear layers that get the matrices: names of stages (an unknown name makes an error that
+            lists linear layers), names of layers or their starts up to a dot, or patterns such as `*.mlp.*`.
+            null: `qkv` and `proj` of each attention, and TimeSformer's `temporal_fc`, which starts at zero.
+        train: what else trains, in full: names of stages, parameters or patterns, as in FINETUNE.
     """
-    in_full = {
-        name
-        for number, part in enumerate(train)
-        for name in parameters_in(model, part, f"LORA.train.{number}")
+
+    rank: PositiveInt = 8
+    scale: Annotated[float, Range(0.001)] = 16.0
+    layers: Sequence[str] | None = None
+    train: Sequence[str] = ("head",)
+
+    excludes = {
+        "FINETUNE": "LORA freezes all but its matrices and LORA.train; leave one of the two sections out"
     }
-    linear = {
-        name: layer
-        for name, layer in model.named_sublayers()
-        if isinstance(layer, nn.Linear) and f"{name}.weight" not in in_full
+    needs_weights = {
+        "LORA": "trains beside weights that stay as they are; name these in MODEL.backbone.pretrained or "
+        "by -w"
     }
-    chosen: dict[str, int] = {}
-    if layers is None:
-        chosen = {name: rank for part in _ATTENTION for name in names_in(model, part, linear)}
-        if not chosen:
+
+    def problems(self, plan: RunPlan) -> Problems:
+        """Runs without a backbone that trains, or with several."""
+        if plan.spec.holds("features"):
+            text = "the backbone does not run in a training on features; leave LORA or features out"
+            yield Problem("LORA", text)
+        if "backbone" not in plan.spec.model:
+            yield Problem("LORA", f"{plan.spec.model['framework']} has several networks, and LORA is for one")
+
+    def on_model(self, setup: TrainingSetup) -> None:
+        """Gives the model its matrices, and the base that it has loaded; notes what trains."""
+        model, section, all_sizes = setup.model, setup.spec.optimizer or {}, _num_trained(setup.model)
+        record = self.add_to(model)
+        if model.load_report is not None:
+            names = [f"backbone.{name}" for name in (*model.load_report.loaded, *model.load_report.copied)]
+            record.keep_base(model, base_of(model.backbone.pretrained, "backbone"), names)
+            if text := _lacking(model, record):
+                setup.spec.warn("LORA.train", text)
+        of_optimizer = getattr(OPTIMIZERS.get(section["name"]), "states_per_parameter", None)
+        kept = "gradients" if of_optimizer is None else "gradients and optimizer state"
+        trained, total = _num_trained(model), count_parameters(model)
+        small, large = (4 * (1 + (of_optimizer or 0)) * size / 2**20 for size in (trained, all_sizes))
+        setup.notes.append(
+            f"LoRA of rank {self.rank}, scale {self.scale:g}, on {len(record.layers)} linear layers: "
+            f"{trained / 1e6:.3g} M of {total / 1e6:.4g} M parameters train ({trained / total:.2%}); {kept} "
+            f"take {small:.2f} MiB, and {large:.2f} MiB where all train"
+        )
+
+    def on_weights(self, setup: TrainingSetup, report: WeightReport) -> None:
+        """Makes the loaded file the base, or its base where it is a file with LoRA itself."""
+        of_file, own, weights = report.record, setup.model.weight_record, setup.spec.run.weights
+        if isinstance(of_file, LoraRecord) and of_file.base:
+            own.keep_base(setup.model, of_file.base, of_file.from_base)
+        else:
+            own.keep_base(setup.model, base_of(str(weights), "network"), report.loaded)
+
+    def add_to(self, model: nn.Layer) -> LoraRecord:
+        """Gives linear layers of a recognizer their matrices and freezes all else but `train`.
+
+        Returns:
+            What files of the model will say of it: its attribute `weight_record`.
+
+        Raises:
+            ConfigError: a part fits nothing, or the rank is larger than a side of a layer's weight.
+        """
+        in_full = {
+            name
+            for number, part in enumerate(self.train)
+            for name in parameters_in(model, part, f"LORA.train.{number}")
+        }
+        linear = {
+            name: layer
+            for name, layer in model.named_sublayers()
+            if isinstance(layer, nn.Linear) and f"{name}.weight" not in in_full
+        }
+        chosen = self._chosen(model, linear)
+        for name in chosen:
+            _attach(linear[name], self.rank, self.scale / self.rank)
+        model.weight_record = LoraRecord(self.scale, layers=chosen)
+        small = {f"{name}.{each}" for name in chosen for each in (A, B)}
+        others = learned_parameters(model).keys() - small - in_full
+        set_frozen(model, frozen_parameters(model) | others)
+        return model.weight_record
+
+    def _chosen(self, model: nn.Layer, linear: dict[str, nn.Linear]) -> list[str]:
+        """Names of the layers that get matrices, out of `linear`."""
+        parts = _ATTENTION if self.layers is None else self.layers
+        found = [names_in(model, part, linear) for part in parts]
+        if self.layers and [] in found:
+            number, text = found.index([]), f"fits no linear layer; there are {_some(linear)}"
+            raise ConfigError(f"LORA.layers.{number}={parts[number]}: {text}")
+        if self.layers is None and not any(found):
             text = f"the network has no attention; name some of its linear layers: {_some(linear)}"
             raise ConfigError(f"LORA.layers: {text}")
-    for number, part in enumerate(layers or ()):
-        found = names_in(model, part, linear)
-        if not found:
-            raise ConfigError(f"LORA.layers.{number}={part}: fits no linear layer; there are {_some(linear)}")
-        chosen.update(dict.fromkeys(found, rank))
-    for name in chosen:
-        if rank > min(linear[name].weight.shape):
+        chosen = [*dict.fromkeys(itertools.chain(*found))]
+        for name in chosen:
             inputs, outputs = linear[name].weight.shape
-            text = f"larger than a side of the weight [{inputs}, {outputs}] of {name}; take a smaller rank"
-            raise ConfigError(f"LORA.rank={rank}: {text}")
-    for name in chosen:
-        _attach(linear[name], rank, scale / rank)
-    model.lora = Lora(scale, chosen)
-    small = {f"{name}.{each}" for name in chosen for each in (A, B)}
-    others = learned_parameters(model).keys() - small - in_full
-    set_frozen(model, frozen_parameters(model) | others)
-    return model.lora
+            if self.rank > min(inputs, outputs):
+                text = (
+                    f"larger than a side of the weight [{inputs}, {outputs}] of {name}; take a smaller rank"
+                )
+                raise ConfigError(f"LORA.rank={self.rank}: {text}")
+        return chosen
+
+
+def _lacking(model: Any, record: LoraRecord) -> str:
+    """What the base of a backbone lacks and nothing trains, in words; "" where there is nothing."""
+    frozen, owners = frozen_parameters(model), tuple(f"{name}." for name in record.layers)
+    first = [name for each in model.load_report.missing if (name := f"backbone.{each}") in frozen]
+    first = [name for name in first if not name.startswith(owners)]
+    more = f" and {len(first) - 1} more" if len(first) > 1 else ""
+    text = "kept at first values, unless this key names them"
+    return f"the base lacks {first[0]}{more}: {text}" if first else ""
+
+
+def _num_trained(model: nn.Layer) -> int:
+    return sum(each.size for each in learned_parameters(model).values() if not each.stop_gradient)
 
 
 def _attach(layer: nn.Linear, rank: int, factor: float) -> None:
@@ -165,38 +179,6 @@ def _attach(layer: nn.Linear, rank: int, factor: float) -> None:
 def _with_product(layer: Any, inputs: tuple[paddle.Tensor, ...], output: paddle.Tensor) -> paddle.Tensor:
     product = paddle.matmul(paddle.matmul(inputs[0], layer.lora_a), layer.lora_b)
     return output + product * layer.lora_factor
-
-
-def stored_state(model: nn.Layer) -> dict[str, Any]:
-    """What weight files of a model hold: its state dict; with LoRA the small part, and the record."""
-    state = model.state_dict()
-    lora: Lora | None = getattr(model, "lora", None)
-    if lora is None:
-        return state
-    return {
-        **{name: value for name, value in state.items() if name not in lora.from_base},
-        RECORD: lora.record(),
-    }
-
-
-def merged(weight: np.ndarray, a: np.ndarray, b: np.ndarray, scale: float) -> np.ndarray:
-    """The weight [in, out] of a plain layer that computes the same as one with A and B."""
-    product = a.astype(np.float64) @ b.astype(np.float64)
-    return (weight + scale / a.shape[1] * product).astype(np.float32)
-
-
-def pairs_of(names: Iterable[str]) -> list[str]:
-    """Names of the layers whose A a weight file holds."""
-    return [_owner(name) for name in names if name.endswith(f".{A}")]
-
-
-def is_lora(name: str) -> bool:
-    """Whether a parameter is an A or a B."""
-    return name.rpartition(".")[2] in (A, B)
-
-
-def _owner(name: str) -> str:
-    return name.rpartition(".")[0]
 
 
 def _some(names: Iterable[str]) -> str:

@@ -9,10 +9,11 @@ import paddle
 import pytest
 
 from paddlevideo_fast.errors import ConfigError, WeightError
-from paddlevideo_fast.extensions.lora.lora import add_lora, is_lora, stored_state
+from paddlevideo_fast.extensions.lora.files import base_of, is_lora
+from paddlevideo_fast.extensions.lora.lora import Lora
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.stages import learned_parameters
-from paddlevideo_fast.modeling.weights import base_of, read_weights
+from paddlevideo_fast.modeling.weights import read_weights, stored_state
 from tests.modeling.networks import normal, section_of
 from tests.modeling.test_pyramid import MVIT, SWIN
 
@@ -39,7 +40,7 @@ def with_lora(folder: Path, name="videomae", **settings):
     model = network(name, pretrained=str(whole))
     model.eval()
     before = model(CLIPS).numpy()
-    lora = add_lora(model, **{"rank": 4, **settings})
+    lora = Lora(**{"rank": 4, **settings}).add_to(model)
     names = [f"backbone.{each}" for each in model.load_report.loaded]
     lora.keep_base(model, base_of(whole, "backbone"), names)
     return model, before
@@ -81,8 +82,8 @@ def test_lora_starts_as_its_base_and_its_small_file_is_the_merged_network(name, 
     paddle.save(stored_state(model), str(file))
     assert set(read_weights(file)) == {*own, *head, "LoRA@@"}
     plain, unmerged = network(name), network(name)
-    assert load_weights(plain, file, strict=True).base.path == str(tmp_path / "base.pdparams")
-    add_lora(unmerged, rank=4)
+    assert load_weights(plain, file, strict=True).record.base.path == str(tmp_path / "base.pdparams")
+    Lora(rank=4).add_to(unmerged)
     load_weights(unmerged, file, strict=True)
     plain.eval()
     unmerged.eval()
@@ -119,7 +120,7 @@ def test_a_base_is_found_where_it_was_beside_the_file_or_as_pretrained(small, tm
 def test_a_merged_file_is_a_base_itself(small, tmp_path):
     """A second training starts from what the first has learned, and its file names the first one's."""
     model = network(pretrained=str(small))
-    lora = add_lora(model, rank=2, train=["head"])
+    lora = Lora(rank=2, train=["head"]).add_to(model)
     lora.keep_base(model, base_of(small, "backbone"), [f"backbone.{e}" for e in model.load_report.loaded])
     train_a_step(model)
     paddle.save(stored_state(model), str(tmp_path / "second.pdparams"))
@@ -168,4 +169,4 @@ def test_a_damaged_record_is_one_sentence(small, base):
 )
 def test_wrong_settings_name_their_key(settings, message):
     with pytest.raises(ConfigError, match=message):
-        add_lora(network(), **settings)
+        Lora(**settings).add_to(network())

@@ -9,7 +9,8 @@ import pytest
 from paddlevideo_fast.apps.predict.program import open_program
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import load_config
-from paddlevideo_fast.extensions.lora.lora import RECORD, add_lora
+from paddlevideo_fast.extensions.lora.files import RECORD
+from paddlevideo_fast.extensions.lora.lora import Lora
 from paddlevideo_fast.modeling import build_model, load_weights, read_weights
 from tests.modeling.networks import normal
 from tests.support.launching import overriding
@@ -91,7 +92,7 @@ def test_export_and_average_give_the_network_of_the_small_files(made, tmp_path):
     assert main(["test", str(out), "-w", str(out / "tiny_average_last2.pdparams")]) == 0
     assert main(["export", str(out), "--output", str(tmp_path / "exported")]) == 0
     unmerged = build_model(config["MODEL"], load_pretrained=False)
-    add_lora(unmerged, rank=4)
+    Lora(rank=4).add_to(unmerged)
     load_weights(unmerged, out / "tiny_best.pdparams", strict=True)
     expected = logits(unmerged)
     program = open_program(tmp_path / "exported" / "tiny")
@@ -112,7 +113,7 @@ def test_a_run_begins_from_whole_weights_or_goes_on_with_matrices(made, run_main
     run_main(made / "lora.yaml", "-w", small, *plain, *overriding(f"output_dir={second}"))
     assert read_weights(second / "tiny_epoch_00001.pdparams")[RECORD] == record
     model = build_model(load_config(made / "lora.yaml")["MODEL"], load_pretrained=False)
-    assert load_weights(model, second / "tiny_epoch_00001.pdparams", strict=True).base is not None
+    assert load_weights(model, second / "tiny_epoch_00001.pdparams", strict=True).record.base is not None
 
 
 def test_what_the_base_lacks_is_told_and_is_in_the_file(made, run_main, tmp_path):
