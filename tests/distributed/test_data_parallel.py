@@ -28,7 +28,6 @@ from paddlevideo_fast.loader import Batch, ClipBatchSampler
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D
-from paddlevideo_fast.extensions.lora.lora import add_lora
 from paddlevideo_fast.modeling.losses import CrossEntropyLoss
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from paddlevideo_fast.schedule.phases import plain_phases
@@ -110,14 +109,7 @@ def mvit():
     })
 
 
-def lora():
-    """The same, of which matrices beside its layers and the head train."""
-    model = mvit()
-    add_lora(model, rank=2, scale=2.0)
-    return model
-
-
-MODELS = {"masked": masked, "mvit": mvit, "lora": lora}
+MODELS = {"masked": masked, "mvit": mvit}
 
 
 def train(distribution, batch_size, accumulate_steps, clips_per_video, model, optimizer, precision):
@@ -254,7 +246,7 @@ for name, *arguments, exchange in [*RUNS[world_size], *TUNED[world_size]]:
 '''
 
 
-FAMILIES = ["masked", "mvit", "lora"]
+FAMILIES = ["masked", "mvit"]
 # A batch norm sees the clips of one batch at a time, of all processes together.
 ALONE = {
     "plain": "alone",

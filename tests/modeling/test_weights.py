@@ -15,7 +15,8 @@ import pytest
 
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.modeling import build_model, load_weights, read_weights, weights
-from paddlevideo_fast.modeling.weights import candidate_names, fetch_weights
+from paddlevideo_fast.modeling.weights import candidate_names, fetch_weights, restored_state, stored_state
+from paddlevideo_fast.registry import WEIGHT_RECORDS
 from paddlevideo_fast.sources.remote import stores
 
 
@@ -239,6 +240,55 @@ def test_processes_download_one_file_at_once(http_store, published):
         paths = pool.map(fetch_weights, [urls[0]] * 3, chunksize=1)
     assert len(set(paths)) == 1
     assert Path(paths[0]).read_bytes() == (root / "0" / "best.pdparams").read_bytes()
+
+
+class Halved:
+    """A record of a plug-in: files hold a part of each weight, and networks may have one tensor more."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    @classmethod
+    def read(cls, entry, path):
+        return cls(entry["factor"])
+
+    def completed(self, content, loading):
+        loading.report.notes["halved"] = f"times {self.factor}"
+        whole = {name: value * np.float32(self.factor) for name, value in content.items()}
+        return loading.matched(whole)
+
+    def stored(self, state):
+        return {**{name: value / self.factor for name, value in state.items()}, "Halved@@": {"factor": 2}}
+
+    def adds(self, name):
+        return name == "extra"
+
+
+def test_the_record_of_a_plug_in_completes_its_files(make_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(WEIGHT_RECORDS, "_entries", {**WEIGHT_RECORDS._entries, "Halved@@": Halved})
+    model, plain, path = randomised(make_model()), make_model(), tmp_path / "halved.pdparams"
+    paddle.save(arrays(model), str(tmp_path / "whole.pdparams"))
+    before = arrays(model)
+    model.weight_record = Halved(2)
+    paddle.save(stored_state(model), str(path))
+    report = load_weights(plain, path, strict=True)
+    assert isinstance(report.record, Halved)
+    assert "  halved             times 2" in report.summary()
+    assert same(arrays(plain), before)
+    assert same(restored_state(plain, read_weights(path), str(path)), before)
+    assert plain.weight_record.factor == 2
+    model.add_parameter("extra", model.create_parameter([2]))
+    load_weights(model, tmp_path / "whole.pdparams", strict=True)
+    with pytest.raises(WeightError, match="does not fit this network"):
+        load_weights(model, path, strict=True)
+
+
+def test_a_record_that_nothing_knows_is_one_sentence(make_model, tmp_path):
+    path = tmp_path / "strange.pdparams"
+    paddle.save({**make_model().state_dict(), "Strange@@": {}}, str(path))
+    for load in (load_weights, lambda model, path: restored_state(model, read_weights(path), str(path))):
+        with pytest.raises(WeightError, match=r"strange\.pdparams: unknown weight record 'Strange@@'"):
+            load(make_model(), path)
 
 
 def test_the_checksum_of_a_url(published, make_model, monkeypatch):

@@ -101,9 +101,8 @@ class LoraRecord:
                 if loading.is_exact:
                     text = f"holds LoRA matrices that this run does not have, first {owner}.{A}; resume with"
                     raise WeightError(f"{report.path}: {text} the run's config (config.yaml beside it)")
-                pairs[names[0] if names else owner] = [
-                    content.pop(f"{owner}.{each}", None) for each in (A, B)
-                ]
+                matrices = [content.pop(f"{owner}.{each}", None) for each in (A, B)]
+                pairs[names[0] if names else owner] = matrices
         values = {} if self.base is None else self._values_of_base(self.base, loading.model, report.path)
         own = loading.matched(content)
         values.update(own)
@@ -160,10 +159,8 @@ class LoraRecord:
         loading = weights.WeightLoading(network, target, weights.WeightReport(file))
         values = loading.values(weights.read_weights(file))
         loading.copy_missing(values)
-        return {
-            f"{prefix}{name}": value.astype(weights.numpy_dtype(target[name]))
-            for name, value in values.items()
-        }
+        types = {name: weights.numpy_dtype(each) for name, each in target.items()}
+        return {f"{prefix}{name}": value.astype(types[name]) for name, value in values.items()}
 
 
 def _base_file(base: LoraBase, pretrained: str | None, path: str) -> str:
