@@ -22,7 +22,6 @@ from paddlevideo_fast.loader import (
     ClipRequest,
     DecodeSampler,
     FrameDataset,
-    PackedFrameDataset,
     Pipeline,
     Sampler,
     VideoDataset,
@@ -31,6 +30,7 @@ from paddlevideo_fast.loader import (
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.loader.transforms import ClipGeometry, Geometric, crop
+from paddlevideo_fast.sources.packed.dataset import PackedFrameDataset
 from paddlevideo_fast.sources.packed.packed import open_shards
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

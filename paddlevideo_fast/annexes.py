@@ -30,6 +30,11 @@ _TABLE: dict[str, dict[str, str]] = {
         "DALI_LOADER": "extensions.dali.extension",
         "profiler_options": "extensions.profiler.profiling",
     },
+    "dataset": {
+        "PackedFrameDataset": "sources.packed.dataset",
+        "WebDataset": "sources.tar.web_dataset",
+    },
+    "storage": {"frames_cache": "sources.frame_cache.frame_cache"},
     "recognizer": {"Pretrain": "extensions.pretraining.model"},
     "head": {"VideoMAEDecoder": "extensions.pretraining.model"},
     "weight record": {"LoRA@@": "extensions.lora.files"},

@@ -8,9 +8,11 @@ from typing import Any
 
 import paddle
 
+from paddlevideo_fast import annexes
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.spec import placed
+from paddlevideo_fast.decode import FrameStore
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import SettingError, TransformError
 from paddlevideo_fast.extensions.distillation.soft_labels import ShapedPreprocess
@@ -30,7 +32,6 @@ from paddlevideo_fast.loader.transforms.crop import RandomFlip
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.modeling import Preprocess, activation_of, classes_of
 from paddlevideo_fast.modeling.preprocess import Layout
-from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
 from paddlevideo_fast.sources.remote.block_cache import use_cache
 from paddlevideo_fast.sources.remote.stores import RetryPolicy, use_retry_policy
 
@@ -133,7 +134,7 @@ def use_storage(spec: RunSpec) -> None:
     use_cache(settings.cache_dir, settings.cache_gb, settings.block_kb * 2**10)
 
 
-def _frames_cache(spec: RunSpec, name: SplitName) -> FrameCache | None:
+def _frames_cache(spec: RunSpec, name: SplitName) -> FrameStore | None:
     """Where decoded frames of DATASET.`name` are kept; None: nowhere."""
     settings = spec.storage
     if settings.frames_cache is None:
@@ -142,7 +143,10 @@ def _frames_cache(spec: RunSpec, name: SplitName) -> FrameCache | None:
         return None
     if _other_loader(spec, name) is not None:
         return None
-    return FrameCache(settings.frames_cache, settings.frames_cache_gb)
+    module = annexes.load("storage", "frames_cache")
+    if module is None:
+        raise SettingError("STORAGE.frames_cache", "this installation has no sources to keep frames with")
+    return module.FrameCache(settings.frames_cache, settings.frames_cache_gb)
 
 
 def _tell_what_storage_does(spec: RunSpec, name: SplitName, dataset: ClipDataset) -> None:

@@ -4,7 +4,7 @@ import importlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 import cv2
 import numpy as np
@@ -20,7 +20,6 @@ from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.log import is_unicode
 from paddlevideo_fast.registry import did_you_mean
-from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
 
 
 class Cv2Reader(VideoReader):
@@ -157,6 +156,13 @@ def _first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+class FrameStore(Protocol):
+    """Keeps decoded frames, so that a frame is decoded once."""
+
+    def reader(self, source: Source, opener: Callable[[], VideoReader]) -> VideoReader:
+        """A reader that looks here first; `opener` opens the video for what is missing."""
+
+
 ON_CORRUPT = get_args(OnCorrupt)
 # The data tools and prediction take files with these endings for videos.
 VIDEO_EXTENSIONS = (
@@ -186,7 +192,7 @@ def open_video(
     backend: str = "auto",
     on_corrupt: OnCorrupt = "raise",
     cache: IndexCache | None = None,
-    frames: FrameCache | None = None,
+    frames: FrameStore | None = None,
 ) -> VideoReader:
     """Opens a video for exact access to its frames.
 

@@ -6,12 +6,9 @@ from paddlevideo_fast.loader.batches import BatchShape, ClipBatchSampler
 from paddlevideo_fast.loader.build import build_dataset, build_loader, build_pipeline
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.collate import Batch, ClipSource, Sample
-from paddlevideo_fast.loader.dataset import FrameDataset, PackedFrameDataset, SFVideoDataset, VideoDataset
+from paddlevideo_fast.loader.dataset import FrameDataset, SFVideoDataset, VideoDataset
 from paddlevideo_fast.loader.incidents import BadSamples, DecodeFailure
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.sampling import DecodeSampler, Sampler, UniformSampler
 from paddlevideo_fast.loader.workers import WorkerOptions
-
-# isort: split
-import paddlevideo_fast.sources.tar.web_dataset

@@ -5,17 +5,16 @@ from typing import Any, Literal, Protocol
 
 from paddlevideo_fast.config import build, build_list
 from paddlevideo_fast.config.settings import PipelineSettings, settings_from
-from paddlevideo_fast.decode import IndexCache
+from paddlevideo_fast.decode import FrameStore, IndexCache
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.collate import Batch
-from paddlevideo_fast.loader.dataset import ClipDataset, PackedFrameDataset, VideoDecoder
+from paddlevideo_fast.loader.dataset import ClipDataset, VideoDecoder
 from paddlevideo_fast.loader.pipeline import Decoder, Pipeline
 from paddlevideo_fast.loader.workers import WorkerOptions
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS, SAMPLERS, TRANSFORMS
-from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
 
 
 class SampledLoader(Protocol):
@@ -61,7 +60,7 @@ def build_dataset(
     num_classes: int | None = None,
     class_names: str | None = None,
     index_cache: str | None = None,
-    frames_cache: FrameCache | None = None,
+    frames_cache: FrameStore | None = None,
 ) -> ClipDataset:
     """A dataset from `DATASET.train`, `.valid` or `.test` and the pipeline of the same name.
 
@@ -96,8 +95,8 @@ def build_dataset(
 def _caching(decoder: Decoder | None, section: Mapping[str, Any], key: str) -> list[VideoDecoder]:
     """The decoder, if it can use a cache; else none, and a warning names the key without effect."""
     is_ours = isinstance(decoder, VideoDecoder) and decoder.backend in ("auto", "pyav")
-    is_packed = section.get("format") == PackedFrameDataset.__name__
-    if isinstance(decoder, VideoDecoder) and is_ours and decoder.on_corrupt == "raise" and not is_packed:
+    form: Any = DATASETS.get(section["format"])
+    if isinstance(decoder, VideoDecoder) and is_ours and decoder.on_corrupt == "raise" and form.uses_decoder:
         return [decoder]
     needs = "video files, backend: pyav and on_corrupt: raise"
     warn_once(get_logger(), f"{key} has no effect on {section.get('file_path')}: it needs {needs}")

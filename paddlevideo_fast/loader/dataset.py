@@ -7,10 +7,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from paddlevideo_fast.config.sections import Group, Section
-from paddlevideo_fast.config.types import NumViews, PositiveInt, Size
-from paddlevideo_fast.decode import IndexCache, Source, VideoReader, open_frames, open_video
-from paddlevideo_fast.errors import AnnotationError, LoaderError, VideoDecodeError
-from paddlevideo_fast.io.urls import bare_url, is_url
+from paddlevideo_fast.config.types import NumViews, Size
+from paddlevideo_fast.decode import FrameStore, IndexCache, Source, VideoReader, open_frames, open_video
+from paddlevideo_fast.errors import LoaderError, VideoDecodeError
 from paddlevideo_fast.loader.annotations import (
     ClassNumbers,
     VideoRecord,
@@ -28,9 +27,6 @@ from paddlevideo_fast.loader.sampling import AboveZero, DecodeSampler, FrameSamp
 from paddlevideo_fast.loader.untrimmed import Background, Windows, between, windows_of, with_background
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS
-from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
-from paddlevideo_fast.sources.packed.packed import PackedShard, is_folder_of_shards, open_shards
-from paddlevideo_fast.sources.remote.block_cache import has_cache
 
 
 @DECODERS.register()
@@ -64,7 +60,7 @@ class VideoDecoder:
     sampling_rate: AboveZero | None = None
     target_fps: AboveZero | None = None
     cache: IndexCache | None = field(default=None, init=False)
-    frames: FrameCache | None = field(default=None, init=False)
+    frames: FrameStore | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.on_corrupt != "raise" and self.backend not in ("auto", "pyav"):
@@ -178,6 +174,7 @@ class ClipDataset:
     window: ShuffleWindow | None = None
     read_list = staticmethod(read_video_list)
     usual_decoder: ClassVar[Callable[[], Decoder]] = VideoDecoder
+    uses_decoder: ClassVar[bool] = True  # its records are opened by the decoder of the pipeline
     parts: ClassVar[dict[str, Section]] = {
         "background": Group(settings=Background),
         "windows": Group(settings=Windows),
@@ -485,136 +482,3 @@ class FrameDataset(ClipDataset):
 
     def __init__(self, file_path: str, *, suffix: str = "img_{:05}.jpg", **shared: Any) -> None:
         super().__init__(file_path, suffix=suffix, **shared)
-
-
-class ShardedDataset(ClipDataset):
-    """Videos in shards; `place` of a record is the number of its shard and its own in the shard.
-
-    Args:
-        split_by: how ranks share the data: "sample": by videos, anew in each epoch; "shard": by whole
-            shards, so that a rank reads the same files in all epochs, and they may stay in its memory.
-        shuffle_window: in training, take the shards in a new random order in each epoch, and mix the videos
-            in a window of so many videos, over all processes together. It keeps the reads of an epoch close
-            together, where random access is slow or the set does not fit into the cache; see the page on
-            packed frames for what it costs. null: an epoch mixes all videos.
-    """
-
-    def __init__(
-        self,
-        file_path: str,
-        *,
-        split_by: Literal["sample", "shard"] = "sample",
-        shuffle_window: PositiveInt | None = None,
-        **shared: Any,
-    ) -> None:
-        super().__init__(file_path, **shared)
-        if split_by == "shard":
-            self.groups = [record.place[0] for record in self.records]
-        if shuffle_window is None:
-            return
-        if self.training and shuffle_window < len(self):
-            self.window = ShuffleWindow([record.place for record in self.records], shuffle_window)
-        else:
-            all_mixed = f"it mixes all {len(self)} videos anyway"
-            why = all_mixed if self.training else "an evaluation takes the videos in their order"
-            self._say_no_effect(f"shuffle_window: {shuffle_window}", why)
-
-
-@DATASETS.register()
-class PackedFrameDataset(ShardedDataset):
-    """Videos that `paddlevideo-fast data pack` packed into shards. `decode` of the pipeline has no effect.
-
-    Args:
-        file_path: the folder of the shards, or its URL: all of their videos, with the labels they were packed
-            with. Or a list with lines `name label`, or a .jsonl or .csv file, with names as in the list that
-            was packed: these videos and labels.
-        data_prefix: with a list: the folder of the shards, or its URL.
-
-    Raises:
-        ShardError: a shard is missing, unfinished, altered or of another version.
-        AnnotationError: the list is missing, empty or malformed, or names a video that is not packed.
-        LoaderError: the sampler or the transforms make other views.
-    """
-
-    ignored_arguments: ClassVar[dict[str, str]] = {
-        **ClipDataset.ignored_arguments,
-        "suffix": "videos have the names that they were packed with",
-    }
-
-    def read_records(self) -> list[VideoRecord]:
-        if is_folder_of_shards(self.file_path):
-            self.shards = open_shards(self.file_path)
-            records = _all_records(self.shards, self.is_labelled)
-        else:
-            listed = read_video_list(self.file_path, class_names=self.class_names, labelled=self.is_labelled)
-            if not self.data_prefix:
-                text = f"{self.file_path}: is a list, so data_prefix must be the folder of its shards"
-                raise AnnotationError(text)
-            self.shards = open_shards(self.data_prefix)
-            records = _listed_records(self.shards, listed, self.file_path)
-        if not records:
-            text = f"{self.file_path}: no video of it could be packed; see failures.txt of the shards"
-            raise AnnotationError(text)
-        return records
-
-    @property
-    def files(self) -> list[str]:
-        return [shard.path for shard in self.shards]
-
-    @property
-    def is_remote(self) -> bool:
-        return has_cache() and is_url(self.shards[0].path)
-
-    def open(self, record: VideoRecord) -> VideoReader:
-        shard, video = record.place
-        return self.shards[shard].open(video)
-
-
-def _all_records(shards: Sequence[PackedShard], labelled: bool) -> list[VideoRecord]:
-    records = [
-        VideoRecord(shard.path_of(video), (label,) if labelled else (), place=(number, video))
-        for number, shard in enumerate(shards)
-        for video, label in enumerate(shard.directory.videos["label"].tolist())
-        if label >= 0 or not labelled
-    ]
-    num_videos = sum(map(len, shards))
-    if len(records) < num_videos:
-        raise AnnotationError(
-            f"{shards[0].path}: only the list that the packing wrote says the labels or spans of "
-            f"{num_videos - len(records)} of {num_videos} videos: give this list as file_path and the folder "
-            "of the shards as data_prefix"
-        )
-    return records
-
-
-def _listed_records(
-    shards: Sequence[PackedShard], listed: Sequence[VideoRecord], file_path: str
-) -> list[VideoRecord]:
-    places = {
-        name: (number, video)
-        for number, shard in enumerate(shards)
-        for video, name in enumerate(shard.directory.names)
-    }
-    failed = {name for shard in shards for name, _ in shard.directory.failures}
-    records, num_failed = [], 0
-    for record in listed:
-        # a frame list has the number of frames between name and label
-        path = bare_url(record.path)
-        names = (path, path.rsplit(None, 1)[0])
-        name = next((name for name in names if name in places or name in failed), None)
-        if name is None:
-            raise AnnotationError(f"{file_path}:{record.line}: '{record.path}' is not in the packed frames")
-        if name in failed:
-            num_failed += 1
-            continue
-        number, video = places[name]
-        path = shards[number].path_of(video)
-        if record.span is not None:
-            try:
-                shards[number].open(video).frames_of(record.span)
-            except VideoDecodeError as error:
-                raise AnnotationError(f"{file_path}:{record.line}: {error.cause}") from None
-        records.append(replace(record, path=path, place=(number, video)))
-    if num_failed:
-        get_logger().warning(f"{file_path}: {num_failed} videos are left out: they could not be packed")
-    return records

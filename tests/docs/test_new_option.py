@@ -14,7 +14,7 @@ from paddlevideo_fast.errors import ConfigError
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "en" / "extending.md"  # the Chinese page has the same blocks
 MAX_LINES = 80  # of the file, blank lines and docstrings included
-SMALL = ("num_frames=4", "crop_size=24", "DATASET.num_workers=0", "max_iters=2", "use_visualdl=false", "report=false")
+SMALL = ("num_frames=4", "crop_size=24", "DATASET.num_workers=0", "max_iters=2", "report=false")
 
 
 @pytest.fixture

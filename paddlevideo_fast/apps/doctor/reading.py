@@ -23,12 +23,12 @@ from paddlevideo_fast.loader.collate import make_batch
 from paddlevideo_fast.loader.dataset import (
     ClipDataset,
     FrameDecoder,
-    PackedFrameDataset,
-    ShardedDataset,
     VideoDecoder,
 )
 from paddlevideo_fast.loader.transforms.resample import Resample
+from paddlevideo_fast.sources.packed.dataset import PackedFrameDataset
 from paddlevideo_fast.sources.packed.packed_format import PackSettings
+from paddlevideo_fast.sources.sharded import ShardedDataset
 
 _BATCH = 8
 _NUM_CLIPS, _NUM_CANDIDATES, _NUM_READS = 3, 12, 24

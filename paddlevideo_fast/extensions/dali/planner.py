@@ -11,11 +11,12 @@ from paddlevideo_fast.errors import LoaderError, VideoDecodeError
 from paddlevideo_fast.extensions.dali import graph
 from paddlevideo_fast.extensions.dali.graph import import_dali, require_codec
 from paddlevideo_fast.loader.annotations import VideoRecord
-from paddlevideo_fast.loader.dataset import ClipDataset, ShardedDataset, VideoDecoder
+from paddlevideo_fast.loader.dataset import ClipDataset, VideoDecoder
 from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.pipeline import ClipPlan, VideoFacts
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.transforms.color import ColorJitter
+from paddlevideo_fast.sources.sharded import ShardedDataset
 
 
 @dataclass

@@ -32,11 +32,12 @@ from paddlevideo_fast.io.files import UrlPath, as_path, atomic_write_text, read_
 from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.io.urls import bare_url, is_url, join
 from paddlevideo_fast.loader.annotations import ClassNumbers, VideoRecord
-from paddlevideo_fast.loader.dataset import ShardedDataset, VideoDecoder
+from paddlevideo_fast.loader.dataset import VideoDecoder
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS
 from paddlevideo_fast.sources.remote.block_cache import has_cache
+from paddlevideo_fast.sources.sharded import ShardedDataset
 from paddlevideo_fast.sources.tar.tar_shards import Member, TarShard
 
 LABEL_KEYS = ("label", "labels", "cls", "class_id")

@@ -11,9 +11,10 @@ from paddlevideo_fast.apps.data.spans import part_name
 from paddlevideo_fast.apps.data.videos import prepare_list
 from paddlevideo_fast.cli import run_command
 from paddlevideo_fast.decode import Span, open_video
-from paddlevideo_fast.loader.dataset import FrameDataset, PackedFrameDataset, VideoDataset
+from paddlevideo_fast.loader.dataset import FrameDataset, VideoDataset
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.sampling import Sampler
+from paddlevideo_fast.sources.packed.dataset import PackedFrameDataset
 from tests.support.exact_corpus import write_corpus_clip
 from tests.support.numbered_clips import read_number, write_clip
 
