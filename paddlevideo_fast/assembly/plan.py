@@ -47,7 +47,7 @@ class RunPlan:
 
     @property
     def has_fixed_shapes(self) -> bool:
-        """Whether all steps of an epoch have the same shape; not those of multigrid's short cycle."""
+        """Whether all steps of an epoch have the same shape. In multigrid's short cycle they do not."""
         return not any(phase.short_cycle for phase in self.phases)
 
 

@@ -45,12 +45,17 @@ class RankGroup:
         rank: of this process.
         world_size: processes of the job.
         num_ranks: size of a group, a divisor of the world size.
+
+    Attributes:
+        rank: of this process in the job.
+        is_everyone: the group has all processes of the job.
     """
 
     def __init__(self, rank: int, world_size: int, num_ranks: int) -> None:
+        self.rank, self.is_everyone = rank, num_ranks == world_size
         self._row, self._num_rows = rank // num_ranks, world_size // num_ranks
         self._group: dist.communication.group.Group | None = None
-        if not _on_cpu() and num_ranks < world_size:
+        if not _on_cpu() and not self.is_everyone:
             starts = range(0, world_size, num_ranks)
             groups = [dist.new_group(list(range(start, start + num_ranks))) for start in starts]
             self._group = groups[self._row]

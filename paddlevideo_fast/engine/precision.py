@@ -10,12 +10,13 @@ import paddle
 from paddle import nn
 from paddle.autograd import PyLayer
 
+from paddlevideo_fast.device import compute_capability
 from paddlevideo_fast.engine.protocols import Logits, VideoModel
 from paddlevideo_fast.errors import NonFiniteGradientError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling.contexts import hooked, showing
-from paddlevideo_fast.modeling.layers.batch_norm import BATCH_NORMS
+from paddlevideo_fast.modeling.layers.batch_norm import RunningStatistics
 
 logger = get_logger(__name__)
 
@@ -31,7 +32,7 @@ _FULL_PRECISION_OPS = {"layer_norm", "group_norm", "instance_norm", "softmax"}  
 _NEVER = 2**31 - 1
 
 # of GPUs, in the order of preference; below them `auto_cast` does nothing
-FIRST_CAPABILITY: dict[Dtype, tuple[int, int]] = {"bfloat16": (8, 0), "float16": (7, 0)}
+FIRST_CAPABILITY: dict[Dtype, int] = {"bfloat16": 80, "float16": 70}
 
 
 class Precision:
@@ -125,11 +126,11 @@ class MixedPrecision(Precision):
         self.dtype = dtype
         if dtype == "float16":  # lowered here: Paddle prints then, and fails with NumPy from 2.4 on
             self.scaler = paddle.amp.GradScaler(decr_every_n_nan_or_inf=_NEVER)
-        self._statistics: _Statistics | None = None  # from before the step
+        self._statistics: RunningStatistics | None = None  # from before the step
 
     def forward(self, model: Callable[[paddle.Tensor], Logits], clips: paddle.Tensor) -> Logits:
         if self.scaler is not None and self._statistics is None and paddle.is_grad_enabled():
-            self._statistics = _Statistics(model)
+            self._statistics = RunningStatistics(model)
         return super().forward(model, clips)
 
     def operators(self, model: Any) -> AbstractContextManager[Any]:
@@ -203,27 +204,6 @@ class MixedPrecision(Precision):
             self.scaler.load_state_dict({**self.scaler.state_dict(), **counts, "scale": scale})
 
 
-class _Statistics:
-    """The running statistics of the batch norms of a model, as they are now."""
-
-    @paddle.no_grad()
-    def __init__(self, model: Any) -> None:
-        norms = [each for each in model.sublayers(include_self=True) if isinstance(each, BATCH_NORMS)]
-        pairs = [
-            pair for norm in norms for pair in ((norm._mean, norm._variance), *getattr(norm, "_splits", ()))
-        ]
-        self._tensors = [tensor for pair in pairs for tensor in pair]
-        self._values = paddle.concat(self._tensors) if self._tensors else None
-
-    @paddle.no_grad()
-    def put_back(self) -> None:
-        """Undoes what has changed since."""
-        if self._values is not None:
-            values = paddle.split(self._values, [tensor.size for tensor in self._tensors])
-            for tensor, value in zip(self._tensors, values):
-                paddle.assign(value, tensor)
-
-
 class RoundedPrecision(Precision):
     """bfloat16 emulated on a CPU: the effect of the format on training, without its speed.
 
@@ -257,8 +237,8 @@ class RoundedPrecision(Precision):
 
 
 def has_dtype(dtype: Dtype) -> bool:
-    """Whether Paddle computes in a 16-bit format on the GPU of this process."""
-    return paddle.device.cuda.get_device_capability() >= FIRST_CAPABILITY[dtype]
+    """Whether Paddle computes in a 16-bit format on the GPU in use."""
+    return compute_capability() >= FIRST_CAPABILITY[dtype]
 
 
 def _float32(logits: paddle.Tensor) -> paddle.Tensor:

@@ -1,4 +1,4 @@
-"""What each rank of `test_sync_batch_norm` does: `python batch_norm_ranks.py FOLDER`."""
+"""What each rank of `test_sync_batch_norm` does, on GPUs too: `python batch_norm_ranks.py FOLDER`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import paddle
 from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
 from paddlevideo_fast.engine.callbacks import BatchNormSplits, Callback
 from paddlevideo_fast.loader import Batch
+from paddlevideo_fast.machine import gpu_number
+from paddlevideo_fast.modeling.layers import batch_norm
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D, SubBatchNorm3D, set_sync_group
 from paddlevideo_fast.schedule.phases import Phase
+from tests.support.fused_norm import operator_over
 
 MOMENTUM, EPSILON, CHANNELS = 0.75, 2.0**-10, 3  # exact in float32
 LAYERS = {
@@ -25,6 +28,7 @@ LAYERS = {
 VALUES = {"float64": ("float64", 0.5), "float32": ("float32", 0.5), "far": ("float32", 1000.0),
           "bfloat16": ("bfloat16", 0.5)}  # fmt: skip
 BATCHES = [5, 2, 1, 4]  # of the ranks
+EQUAL_BATCHES = [4, 4]
 GROUPS = {"pairs": [[0, 1], [2, 3]], "three": [[0, 1, 2]], "four": [[0, 1, 2, 3]]}
 NUM_STEPS = 10
 PHASES = [Phase(0, 1, bn_sync_devices=2), Phase(1, 2, bn_splits=2), Phase(2, 3, bn_sync_devices=4)]
@@ -35,11 +39,11 @@ def rounded(array: np.ndarray, dtype: str) -> np.ndarray:
     return paddle.to_tensor(array).astype(dtype).astype("float64").numpy()
 
 
-def drawn(kind: str, values: str) -> tuple:
+def drawn(kind: str, values: str, batches: list) -> tuple:
     """Input and gradient of each rank, channels last, in float64, and what the layer starts with."""
     dtype, mean = VALUES[values]
     rng = np.random.default_rng(len(kind))
-    shapes = [(batch, *LAYERS[kind][2], CHANNELS) for batch in BATCHES]
+    shapes = [(batch, *LAYERS[kind][2], CHANNELS) for batch in batches]
     inputs = [rounded(rng.normal(mean, 2, shape), dtype) for shape in shapes]
     gradients = [rounded(rng.normal(0, 1, shape), dtype) for shape in shapes]
     return inputs, gradients, rng.uniform(0.5, 2, (4, CHANNELS))
@@ -49,10 +53,10 @@ def channels_in_place(array: np.ndarray, data_format: str) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(array, -1, 1)) if data_format[1] == "C" else array
 
 
-def layer_results(kind: str, values: str, rank: int, group: object) -> dict:
+def layer_results(kind: str, values: str, rank: int, group: object, batches: list = BATCHES) -> dict:
     cls, data_format, _ = LAYERS[kind]
     dtype = VALUES[values][0]
-    inputs, gradients, start = drawn(kind, values)
+    inputs, gradients, start = drawn(kind, values, batches)
     paddle.set_default_dtype("float64" if dtype == "float64" else "float32")
     layer = cls(CHANNELS, momentum=MOMENTUM, epsilon=EPSILON, data_format=data_format)
     for tensor, array in zip((layer.weight, layer.bias, layer._mean, layer._variance), start):
@@ -140,9 +144,44 @@ class Statistics(Callback):
         self.results[f"{name}/whole"] = np.stack([norm._mean.numpy(), norm._variance.numpy()])
 
 
+def of_two_ranks(rank: int, group: object) -> dict:
+    """Results by Paddle's operator and by ours; on CPUs by a stand-in of the operator.
+
+    "alone" and "shares" are what the trial says of an operator without a communicator, and of this one.
+    """
+    results, operators = {"alone": False}, paddle._C_ops
+    model = paddle.nn.Sequential(SubBatchNorm2D(CHANNELS))
+    if gpu_number(paddle.get_device()) is None:
+        batch_norm.compute_capability = lambda: 80
+        operators.sync_batch_norm_ = operator_over(lambda values: values)
+        set_sync_group(model, group)
+        results["alone"] = model[0]._is_fused
+        operators.sync_batch_norm_ = operator_over(group.all_sum)
+    set_sync_group(model, group)
+    results["shares"] = model[0]._is_fused
+    for way, is_everyone in {"fused": True, "own": False}.items():
+        group.is_everyone = is_everyone
+        for kind in LAYERS:
+            for values in ("float32", "bfloat16"):
+                found = layer_results(kind, values, rank, group, EQUAL_BATCHES)
+                results.update({f"{way}/{key}": value for key, value in found.items()})
+    return results
+
+
+def deviation(found: dict, values: str) -> float:
+    """How far the results of `of_two_ranks` by Paddle's operator are from ours, relatively."""
+    keys = [key.removeprefix("own/") for key in found if key.startswith("own/") and values in key]
+    assert len(keys) == 6 * len(LAYERS)
+    pairs = [(found[f"fused/{key}"], found[f"own/{key}"]) for key in keys]
+    return max(float(np.abs(fused - own).max() / np.abs(own).max()) for fused, own in pairs)
+
+
 def main(folder: str) -> None:
     distribution = FleetDistribution()
     rank = distribution.rank
+    if distribution.world_size == 2:
+        np.savez(f"{folder}/2_{rank}.npz", **of_two_ranks(rank, distribution.rank_group(2)))
+        return
     results = {}
     for name, num_ranks in {3: {"three": 3}, 4: {"pairs": 2, "four": 4}}[distribution.world_size].items():
         for kind in LAYERS:

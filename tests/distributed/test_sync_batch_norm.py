@@ -51,7 +51,7 @@ def by_hand(inputs, gradients, weight, bias):
 @pytest.mark.parametrize("group", ranks.GROUPS)
 def test_forward_backward_and_statistics_by_hand(found, group, kind, values):
     data_format = ranks.LAYERS[kind][1]
-    inputs, gradients, (weight, bias, old_mean, old_variance) = ranks.drawn(kind, values)
+    inputs, gradients, (weight, bias, old_mean, old_variance) = ranks.drawn(kind, values, ranks.BATCHES)
     if values != "float64":
         weight, bias, old_mean, old_variance = (
             each.astype("float32").astype("float64") for each in (weight, bias, old_mean, old_variance)
@@ -105,3 +105,13 @@ def test_groups_follow_the_phase_and_ranks_go_on_from_the_mean_of_their_statisti
     np.testing.assert_allclose(whole_mean, means.mean(0), rtol=1e-6)
     np.testing.assert_allclose(whole_variance, variances.mean(0) + means.var(0), rtol=1e-5)
     np.testing.assert_array_equal(statistics(3, "own")[0], statistics(3, "shared")[0])  # to the last bit
+
+
+def test_two_ranks_get_by_paddles_operator_what_they_get_by_ours(tmp_path):
+    with Job([Path(ranks.__file__), tmp_path], 2, tmp_path / "output") as job:
+        job.succeed(300)
+    for rank in range(2):
+        found = dict(np.load(tmp_path / f"2_{rank}.npz"))
+        assert (found["alone"], found["shares"]) == (False, True)
+        assert ranks.deviation(found, "float32") <= 1e-6
+        assert ranks.deviation(found, "bfloat16") <= 2.0**-7

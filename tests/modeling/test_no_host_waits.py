@@ -31,6 +31,7 @@ ALLOWED = {  # functions by their names
     "_copied": "only on a CPU",
     "Preprocess.forward": "only on a CPU: arrays go to a GPU by `upload`",
     "_tensor": "only when a loss is told how many clips each class has",
+    "_operator_shares": "only when a phase of training begins",
     "_masks": "only where nobody has called `key_clips`; the trainer does",
 }
 

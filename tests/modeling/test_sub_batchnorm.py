@@ -1,7 +1,6 @@
 """Batch norm over parts of the batch: Paddle's on each part, and one layer to everything else."""
 
 import copy
-from types import SimpleNamespace
 
 import numpy as np
 import paddle
@@ -17,9 +16,11 @@ from paddlevideo_fast.modeling.layers.batch_norm import (
     kept_statistics,
     set_num_splits,
     set_split_statistics,
+    set_sync_group,
     split_statistics,
 )
 from tests.modeling.networks import make
+from tests.support.fused_norm import operator_over
 
 MOMENTUM, EPSILON, CHANNELS = 0.75, 2.0**-10, 3  # exact in float32, which Paddle keeps them in
 LAYERS = {
@@ -176,6 +177,78 @@ def test_on_a_gpu_paddle_gets_four_axes(kind, mode, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+class Alone:
+    """A group of this process alone."""
+
+    rank, is_everyone = 0, True
+
+    def all_sum(self, values):
+        return values
+
+
+@pytest.mark.parametrize("frozen", [(), ("weight",), ("bias",), ("weight", "bias"), ("x",)], ids=str)
+@pytest.mark.parametrize("kind", [*LAYERS, "ndhwc"])
+def test_paddles_operator_gives_what_ours_gives(kind, frozen, monkeypatch):
+    cls, _, data_format, space = {**LAYERS, "ndhwc": (SubBatchNorm3D, None, "NDHWC", (2, 5, 4))}[kind]
+    calls, operator, results = [], operator_over(Alone().all_sum), []
+
+    def noted(x, *arguments):
+        calls.append(x)
+        return operator(x, *arguments)
+
+    monkeypatch.setattr(paddle._C_ops, "sync_batch_norm_", noted)
+    for is_fused in (False, True):
+        layer = make_layer(cls, data_format, "float64")
+        layer.set_group(Alone(), is_fused)
+        x = paddle.to_tensor(draw(4, data_format, space, "float64"), stop_gradient="x" in frozen)
+        layer.weight.stop_gradient, layer.bias.stop_gradient = ("weight" in frozen, "bias" in frozen)
+        factors = paddle.to_tensor(draw(4, data_format, space, "float64", seed=1))
+        out = layer(x)
+        if len(frozen) < 2 or not x.stop_gradient:
+            (out * factors).sum().backward()
+        gradients = [each.grad for each in (x, layer.weight, layer.bias)]
+        results.append([out, layer._mean, layer._variance, *gradients])
+        assert layer._mean.stop_gradient
+        assert layer._variance.stop_gradient
+        layer.eval()
+        layer(x)
+    assert len(calls) == 1
+    for own, fused in zip(*results):
+        assert (own is None) == (fused is None)
+        if own is not None:
+            np.testing.assert_allclose(fused.numpy(), own.numpy(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("capability", "is_everyone", "mean", "is_fused"),
+    [
+        pytest.param(80, True, 0.25, True, id="shares"),
+        pytest.param(80, True, 0.0, False, id="alone"),
+        pytest.param(80, True, 1.0, False, id="alone as rank 0"),
+        pytest.param(80, False, 0.25, False, id="some processes"),
+        pytest.param(0, True, 0.25, False, id="a CPU"),
+    ],
+)
+def test_paddles_operator_is_used_where_a_trial_shows_that_it_shares(
+    capability, is_everyone, mean, is_fused, monkeypatch
+):
+    def operator(x, running_mean, *others):
+        assert capability
+        assert is_everyone
+        paddle.assign(paddle.full([1], mean), running_mean)
+        return (x,)
+
+    group = Alone()
+    group.is_everyone = is_everyone
+    monkeypatch.setattr(batch_norm, "compute_capability", lambda: capability)
+    monkeypatch.setattr(paddle._C_ops, "sync_batch_norm_", operator)
+    layer = SubBatchNorm2D(CHANNELS)
+    set_sync_group(nn.Sequential(layer), group)
+    assert layer._is_fused == is_fused
+    set_sync_group(nn.Sequential(layer), None)
+    assert not layer._is_fused
+
+
 @pytest.mark.parametrize("num_splits", [0, -2])
 def test_fewer_than_one_split_is_an_error(num_splits):
     layer = SubBatchNorm2D(CHANNELS)
@@ -192,7 +265,7 @@ def test_statistics_go_along_when_the_number_of_splits_changes():
         np.testing.assert_array_equal(layer._mean.numpy(), before[0])
         np.testing.assert_array_equal(layer._variance.numpy(), before[1])
         if num_splits == 1:  # processes may share the statistics again
-            layer.set_group(SimpleNamespace(is_everyone=False))
+            layer.set_group(Alone())
             layer.set_group(None)
         else:
             for kept, old in zip(layer.split_statistics(), before):

@@ -23,7 +23,7 @@ class Recorder(Callback):
 
     Nothing is read back from the device between two records. Costs are means over the steps since the last
     record, in seconds. They include the time in which the host waits for the device at the record. The norm
-    of the gradients is that of the record's own step, and is not measured in others.
+    of the gradients is measured only in the step of the record.
 
     Args:
         sinks: get every record, in order. A sink that fails is left out, with one warning.

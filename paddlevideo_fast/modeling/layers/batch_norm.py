@@ -1,7 +1,7 @@
 """Batch norm whose statistics come from parts of a batch, or from the batches of several processes."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class _Normalized(PyLayer):
         ctx.group, ctx.counts = norm._group, norm._counts
         # known here alone: what `saved_tensor` gives may be copies, as with RUNTIME.recompute
         ctx.has_gradient = [not each.stop_gradient for each in (x, weight, bias)]
-        ctx.options = {"epsilon": norm._epsilon, "data_format": norm._data_format}
+        ctx.options = norm._options
         return _batch_norm(_taken(x), mean, variance, weight, bias, **ctx.options).astype(x.dtype)
 
     @staticmethod
@@ -87,6 +87,36 @@ def _batch_norm(x: paddle.Tensor, *tensors: paddle.Tensor, **options: Any) -> pa
     return F.batch_norm(x.flatten(3), *tensors, **options).reshape(x.shape)
 
 
+def _fused_norm(
+    x: paddle.Tensor, tensors: Iterable[paddle.Tensor], momentum: float, epsilon: float, data_format: str
+) -> paddle.Tensor:
+    """Paddle's operator over all processes. `tensors`: running mean and variance, weight, bias.
+
+    It updates the first two in place, and would make them take a gradient. Paddle 2.6 fails where `x` takes
+    none.
+    """
+    x = _leaf(x) if x.stop_gradient else x
+    mean, variance, *affine = tensors
+    layout = "NCHW" if data_format[1] == "C" else "NHWC"  # its names of five axes mean the second
+    options = (False, momentum, epsilon, layout, False, False)  # in training, by the statistics of the batch
+    return paddle._C_ops.sync_batch_norm_(x, mean.detach(), variance.detach(), *affine, *options)[0]
+
+
+@paddle.no_grad()
+def _operator_shares(group: Any) -> bool:
+    """Whether Paddle's operator takes its statistics from the processes of the group, which all call this.
+
+    Where Paddle has not given the device a communicator, it takes those of this process and says nothing.
+    No function of Paddle shows this, so it is tried.
+    """
+    if not compute_capability() or not group.is_everyone:
+        return False
+    group.all_sum(paddle.ones([1]))  # Paddle 2.6 connects the processes at their first message
+    x, mean = paddle.full([1, 1, 1, 1], float(group.rank == 0)), paddle.zeros([1])
+    _fused_norm(x, (mean, *(paddle.ones([1]) for _ in range(3))), 0.0, 1e-5, "NCHW")
+    return 0 < mean.item() < 1  # the mean over processes, of which one has 1 and the others have 0
+
+
 def _moments_of_group(x: Any, data_format: str, group: Any, counts: bool) -> tuple[Any, Any, Any]:
     """Number of values of a channel [1], their mean and their variance [C], in all processes of the group."""
     channel_axis = 1 if data_format[1] == "C" else x.ndim - 1
@@ -130,6 +160,7 @@ class SubBatchNorm(nn.Layer):
 
     _splits: tuple[tuple[paddle.Tensor, paddle.Tensor], ...] = ()
     _group: Any | None = None
+    _is_fused = False
     _counts = True
     _is_behind = False  # the splits have moved on since `_mean` and `_variance` were computed
     _follows = False  # `state_dict` computes them
@@ -169,17 +200,19 @@ class SubBatchNorm(nn.Layer):
             (self._mean.detach().clone(), self._variance.detach().clone()) for _ in range(count)
         )
 
-    def set_group(self, group: Any | None) -> None:
+    def set_group(self, group: Any | None, is_fused: bool = False) -> None:
         """Lets the processes of `group` share the statistics of a training batch; None: no process does.
 
-        Its `all_sum(tensor)` gives the sum of a tensor [M] over the processes.
+        Args:
+            group: its `all_sum(tensor)` gives the sum of a tensor [M] over the processes.
+            is_fused: Paddle's operator shares them; see `_synchronized`.
 
         Raises:
             ValueError: there are several splits.
         """
         if group is not None and self._splits:
             raise ValueError(f"{len(self._splits)} splits of a batch cannot be shared between processes")
-        self._group = group
+        self._group, self._is_fused = group, is_fused
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """A tensor of the same shape and dtype; the batch is the first axis."""
@@ -195,19 +228,13 @@ class SubBatchNorm(nn.Layer):
 
     def _normalized(self, x: paddle.Tensor, mean: paddle.Tensor, variance: paddle.Tensor) -> paddle.Tensor:
         # What Paddle's `forward` does. Its export knows no `super()` between two `forward`s.
-        weight, bias = self._affine()
-        return _batch_norm(
-            x,
-            mean,
-            variance,
-            weight,
-            bias,
-            training=self.training,
-            momentum=self._momentum,
-            epsilon=self._epsilon,
-            data_format=self._data_format,
-            use_global_stats=self._use_global_stats,
-        )
+        tensors = mean, variance, *self._affine()
+        mode = {"training": self.training, "use_global_stats": self._use_global_stats}
+        return _batch_norm(x, *tensors, **mode, **self._options)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {"momentum": self._momentum, "epsilon": self._epsilon, "data_format": self._data_format}
 
     def _affine(self) -> tuple[paddle.Tensor, paddle.Tensor]:
         """Weight and bias as the kernel takes them.
@@ -223,21 +250,21 @@ class SubBatchNorm(nn.Layer):
     def _synchronized(self, x: paddle.Tensor) -> paddle.Tensor:
         """Batch norm in training over the batches of all processes of the group, whose sizes may differ.
 
-        It runs on any device: Paddle's batch norm with given statistics, one message of 2C + 1 numbers
-        forward and one message of 2C numbers backward. The gradient belongs to the sum of the processes'
-        losses, as data-parallel training expects. All processes of the group must call it, and back-propagate
-        through it.
+        The gradient belongs to the sum of the processes' losses, as data-parallel training expects. All
+        processes of the group must call it, and back-propagate through it. 16-bit values are summed in
+        float32. The running variance is that of the population.
 
-        Paddle's `sync_batch_norm_` is not used. It has no CPU kernel, and its caller cannot name a group: it
-        takes what the device has, and without that it shares nothing, without a word. It gives processes with
-        fewer clips the same weight, counts clips that do not count, and subtracts the square of the mean from
-        the mean of squares in float32.
+        There are two ways. Ours runs on any device, for any group: Paddle's batch norm with given statistics,
+        one message of 2C + 1 numbers forward and one message of 2C numbers backward. A process whose `x` does
+        not count (see `without_clips`) only takes part in the messages.
 
-        A process whose `x` does not count (see `without_clips`) only takes part in the messages. 16-bit
-        values are summed in float32. The running variance is that of the population.
+        With `is_fused` it is one operator of Paddle, which reads and writes the values half as often. It
+        gives each process the same weight, whatever its clips. See docs/adr/0019.
 
         Reference: Ioffe and Szegedy, "Batch Normalization", arXiv 1502.03167, section 3.
         """
+        if self._is_fused and paddle.in_dynamic_mode():
+            return _fused_norm(x, (self._mean, self._variance, *self._affine()), **self._options)
         with paddle.amp.auto_cast(enable=False):
             with paddle.no_grad():
                 given = _wide(x.detach())
@@ -310,25 +337,27 @@ def set_num_splits(model: nn.Layer, num_splits: int) -> None:
 def set_sync_group(model: nn.Layer, group: Any | None) -> None:
     """Lets the batch norms of a model share their statistics over the processes of a group; None: no longer.
 
-    Parameters, their names and the weight file stay the same.
+    Parameters, their names and the weight file stay the same. Paddle's operator is used on GPUs whose group
+    `is_everyone`, if a trial shows that it shares; the host waits for the trial.
 
     Args:
-        model: the same on each process of the group.
+        model: the same on each process of the group, all of which call this.
         group: see `SubBatchNorm.set_group`.
 
     Raises:
         ValueError: the batch norms have several splits.
     """
+    is_fused = group is not None and _operator_shares(group)
     for _, layer in sub_batch_norms(model):
-        layer.set_group(group)
+        layer.set_group(group, is_fused)
 
 
 @contextlib.contextmanager
 def without_clips(model: nn.Layer) -> Iterator[None]:
     """Context in which a forward pass in training leaves no trace in the statistics of batch norms.
 
-    Batch norms that share statistics take part in the messages, as their group waits for them; the others
-    normalise by their running statistics.
+    Batch norms that share statistics take part in the messages, as their group waits for them; Paddle's
+    operator counts the batch, too. The others normalise by their running statistics.
     """
     norms = (nn.BatchNorm, *BATCH_NORMS)
     layers = [layer for layer in model.sublayers() if isinstance(layer, norms) and layer.training]
@@ -378,28 +407,37 @@ def set_split_statistics(model: nn.Layer, statistics: Mapping[str, np.ndarray]) 
             layer.set_split_statistics(statistics[f"{name}._mean"], statistics[f"{name}._variance"])
 
 
+class RunningStatistics:
+    """The running statistics that a forward pass of a layer changes, as they are now."""
+
+    @paddle.no_grad()
+    def __init__(self, layer: nn.Layer) -> None:
+        norms = [each for each in layer.sublayers(include_self=True) if isinstance(each, BATCH_NORMS)]
+        norms = [norm for norm in norms if norm.training and not norm._use_global_stats]
+        pairs = [((norm._mean, norm._variance), *getattr(norm, "_splits", ())) for norm in norms]
+        self._behind = [(norm, norm._is_behind) for norm in norms if isinstance(norm, SubBatchNorm)]
+        self._tensors = [tensor for of_norm in pairs for pair in of_norm for tensor in pair]
+        self._values = paddle.concat(self._tensors) if self._tensors else None
+
+    @paddle.no_grad()
+    def put_back(self) -> None:
+        """Undoes what has changed since."""
+        for norm, was_behind in self._behind:
+            norm._is_behind = was_behind
+        if self._values is not None:
+            values = paddle.split(self._values, [tensor.size for tensor in self._tensors])
+            for tensor, value in zip(self._tensors, values):
+                paddle.assign(value, tensor)
+
+
 @contextlib.contextmanager
 def kept_statistics(layer: nn.Layer) -> Iterator[None]:
     """Context in which forward passes of a layer leave the running statistics of its batch norms alone."""
-    norms = [each for each in layer.sublayers(include_self=True) if isinstance(each, BATCH_NORMS)]
-    held = [
-        tensor
-        for norm in norms
-        if norm.training and not norm._use_global_stats
-        for pair in ((norm._mean, norm._variance), *getattr(norm, "_splits", ()))
-        for tensor in pair
-    ]
-    behind = [(norm, norm._is_behind) for norm in norms if isinstance(norm, SubBatchNorm)]
-    with paddle.no_grad():
-        values = [tensor.clone() for tensor in held]
+    statistics = RunningStatistics(layer)
     try:
         yield
     finally:
-        for norm, was_behind in behind:
-            norm._is_behind = was_behind
-        with paddle.no_grad():
-            for tensor, value in zip(held, values):
-                paddle.assign(value, tensor)
+        statistics.put_back()
 
 
 def _cut(x: paddle.Tensor, num_splits: int) -> list[paddle.Tensor]:
