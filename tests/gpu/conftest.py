@@ -1,6 +1,6 @@
-"""The suite for a machine with a GPU: `make test-gpu`. Elsewhere its tests are skipped, with one reason.
+"""The tests of a machine with a GPU: `make test-gpu`. Without a GPU they are skipped, all for one reason.
 
-GPU_SUITE_DEVICE=cpu is a rehearsal: it runs on the CPU what a CPU can. This tests the suite, not the device.
+With GPU_SUITE_DEVICE=cpu, the tests that a CPU can run do run on it. This rehearsal tests the tests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Marks the tests of this folder; those of the copies, on which all others rely, go first."""
+    """Marks the tests of this folder. The tests of copies to the GPU go first, as all others need copies."""
     for item in items:
         if FOLDER in item.path.parents:
             item.add_marker(pytest.mark.gpu)
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
 
 @pytest.fixture(scope="session")
 def device() -> str:
-    """Paddle's name of the device that is tested; without one the test is skipped."""
+    """Paddle's name of the device to test, such as "gpu:0". Without a GPU the test is skipped."""
     import paddle
 
     if not REHEARSAL and (reason := no_gpu()):
@@ -42,7 +42,7 @@ def device() -> str:
 
 @pytest.fixture
 def figure(record_property: Any) -> Callable[[str, Any], None]:
-    """`figure("losses deviate by", 1e-6)`: something this test has measured, for the table at the end."""
+    """`figure("losses deviate by", 1e-6)` puts a number that the test has measured into the last table."""
 
     def record(name: str, value: Any) -> None:
         record_property(name, f"{value:.2g}" if isinstance(value, float) else value)
@@ -51,7 +51,7 @@ def figure(record_property: Any) -> Callable[[str, Any], None]:
 
 
 def precision_on(dtype: str) -> Precision:
-    """The precision of a run in this format on the current device, which may lack it: a test is skipped."""
+    """The precision of a run with this dtype. If the device cannot train in it, the test is skipped."""
     overrides = [] if dtype == "float32" else ["amp=true", f"amp_dtype={dtype}"]
     try:
         return make_precision(RunSpec.for_training(load_config("tsm_motion", overrides)))
@@ -61,7 +61,7 @@ def precision_on(dtype: str) -> Precision:
 
 @pytest.fixture
 def same_kernels(device: str) -> Iterator[None]:
-    """Two equal computations give equal bits: cuDNN takes deterministic algorithms only."""
+    """During the test, cuDNN takes deterministic algorithms only: equal computations give equal bits."""
     import paddle
 
     if device == "cpu":
@@ -75,7 +75,7 @@ def same_kernels(device: str) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The table to send back; without a GPU, the names of the tests that were not run."""
+    """Prints the table that a GPU owner sends back. Without a GPU, prints which tests were skipped."""
     rows = list(_rows(terminalreporter.stats))
     reason = None if REHEARSAL else no_gpu()
     if not rows:
@@ -88,23 +88,23 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         for name, value in environment().items():
             terminalreporter.line(f"{name:<12}{value}")
     width = max(len(test) for _, test, _ in rows)
-    for outcome, test, told in rows:
-        terminalreporter.line(f"  {test}" if reason else f"{outcome:<9}{test:<{width}}  {told}".rstrip())
+    for outcome, test, text in rows:
+        terminalreporter.line(f"  {test}" if reason else f"{outcome:<9}{test:<{width}}  {text}".rstrip())
 
 
 def _rows(stats: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """(outcome, test, figures or reason) of each test of this folder, once, in the order of their names."""
-    found = {}
+    """(outcome, test, figures or reason) of each test of this folder, sorted by the test's name."""
+    rows = {}
     for outcome in ("passed", "skipped", "failed", "error"):
         for report in stats.get(outcome, []):
             if report.nodeid.startswith("tests/gpu/"):
-                found[report.nodeid.removeprefix("tests/gpu/test_gpu_")] = (outcome, _told(report))
-    for test, (outcome, told) in sorted(found.items()):
-        yield outcome, test, told
+                rows[report.nodeid.removeprefix("tests/gpu/test_gpu_")] = (outcome, _text(report))
+    for test, (outcome, text) in sorted(rows.items()):
+        yield outcome, test, text
 
 
-def _told(report: Any) -> str:
-    """The figures of a test that passed, or why it did not."""
+def _text(report: Any) -> str:
+    """The figures of a test that has passed; else the reason why it was skipped or failed."""
     if report.passed:
         return ", ".join(f"{name} {value}".strip() for name, value in report.user_properties)
     if report.skipped:

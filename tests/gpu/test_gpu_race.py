@@ -1,9 +1,12 @@
-"""Clips reach the device before they are read, and stay as they are while they are read.
+"""The device reads the clips that the host has sent, although the host runs ahead of it.
 
-The host runs ahead of the device. Before half of the steps it queues large products, so that the device falls
-behind, and kernels that write to blocks of a batch's size, which it frees at once. A copy that is read too
-early, pinned memory that is filled too early, and memory of a batch that is given away too early all change a
-sum over the bytes that the device has read.
+Before half of the steps, the host queues large matrix products, so that the device falls behind. It also
+queues kernels that write to memory of a batch's size, and frees this memory at once. Each step sums the bytes
+that the device reads. The sum is wrong if
+
+- a kernel reads a batch before its copy has arrived,
+- the host fills a pinned buffer again before its copy has ended, or
+- the memory of a batch is given to another tensor while kernels still read it.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ NUM_BATCHES = 7  # more than the buffers, and prime: no buffer gets the same bat
 
 
 class Backlog:
-    """Work that is queued, and freed blocks with the shape of a batch that are still to be written."""
+    """Queues work, and writes to freed memory blocks that have the size of a batch."""
 
     def __init__(self, shape):
         self.shape = shape
@@ -43,14 +46,14 @@ class Backlog:
 
 
 class ByteSums:
-    """Sums of bytes times their place, in integers, which are exact in any order."""
+    """Sums of bytes, each times its position. The sums are integers, so their order does not matter."""
 
     def __init__(self, num_bytes):
         self.factors = paddle.arange(num_bytes, dtype="int64") % 8191 + 1
         self.sums = []
 
     def add(self, clips):
-        """Sums a tensor where it lies; on a CPU clips are arrays."""
+        """Sums a tensor on its device. On a CPU, clips are arrays."""
         tensor = paddle.to_tensor(clips) if isinstance(clips, np.ndarray) else clips
         self.sums.append((tensor.reshape([-1]).astype("int64") * self.factors).sum())
 
@@ -72,7 +75,7 @@ def batches():
 
 
 def test_clips_are_read_whole(device, batches):
-    """As validation, stored features, a teacher and the doctor read them."""
+    """Validation, stored features, teachers and the doctor read their clips in this way."""
     backlog, sums = Backlog(batches[0].clips.shape), ByteSums(batches[0].clips.size)
     for step, batch in enumerate(to_device(iter(batches))):
         backlog.queue(step)
@@ -92,7 +95,7 @@ def test_labels_are_read_whole(device):
 
 
 class Watched(Callback):
-    """Queues a backlog in training, sums the bytes that steps read, and keeps their losses."""
+    """Queues a backlog before each step of a training, and keeps the losses and sums of the steps."""
 
     def __init__(self, shape, backlog):
         self.backlog = Backlog(shape) if backlog else None
@@ -114,7 +117,7 @@ class Watched(Callback):
 
 
 def trained(batches, backlog):
-    """The sums of bytes, the losses and the parameters of a training, all exact."""
+    """Trains, and returns the sums of the bytes, the losses and the bytes of the parameters."""
     watched = Watched(batches[0].clips.shape, backlog)
     trainer = small_trainer(BatchList(batches), [watched])
     trainer.fit()
@@ -123,7 +126,7 @@ def trained(batches, backlog):
 
 
 def copied_in_turn(batches):
-    """In place of `to_device`: each copy is waited for, and nothing runs meanwhile."""
+    """Does what `to_device` does, but waits for the device before and after each copy."""
     for batch in batches:
         wait_for_device()
         clips = paddle.to_tensor(batch.clips)
@@ -144,6 +147,6 @@ def test_training_behind_a_backlog_is_training_with_synchronous_copies(
     monkeypatch.setattr("paddlevideo_fast.engine.trainer.upload", paddle.to_tensor)
     expected, again = trained(batches, backlog=False), trained(batches, backlog=False)
     assert expected[0] == expected_sums(batches)
-    assert again == expected, "two runs with synchronous copies differ: no copy, but a kernel does it"
-    assert found[0] == expected[0], "a step has read other bytes than those of its batch"
-    assert found[1:] == expected[1:], "all steps have read the right bytes, and losses or parameters differ"
+    assert again == expected, "two runs with synchronous copies differ, so a kernel is not deterministic"
+    assert found[0] == expected[0], "a step has read bytes that are not of its batch"
+    assert found[1:] == expected[1:], "all steps have read the right bytes, but losses or parameters differ"

@@ -1,4 +1,4 @@
-"""The command line on a GPU: the ways to compute, every option of RUNTIME, resume, export, two processes."""
+"""Whole runs on a GPU: precisions, layouts, static graphs, all keys of RUNTIME, resume, export, two ranks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CINN = [*STATIC, "-o", "RUNTIME.cinn=true"]
 CHANNELS_LAST = ["-o", "MODEL.backbone.data_format=NHWC", "-o", "MODEL.head.data_format=NHWC"]
 BFLOAT16, FLOAT16 = (["--amp", "--amp_dtype", dtype] for dtype in ("bfloat16", "float16"))
 O2 = ["--amp_level", "O2"]
-# The options of a way to compute, and how far its losses may be from those of float32, relatively.
+# Options, and the largest relative difference of their losses from the losses in float32; None: not compared.
 WAYS = {
     "amp as the device has it": (["--amp"], 0.1),
     "bfloat16 O1": (BFLOAT16, 0.1),
@@ -57,7 +57,7 @@ WAYS = {
 
 
 def reason_against(words):
-    """Why these options cannot be tried here; None: they can."""
+    """Why a run with these options is skipped here; None: it is not."""
     if "RUNTIME.cinn=true" in words and not paddle.is_compiled_with_cinn():
         return f"this Paddle {paddle.__version__} is built without CINN"
     if REHEARSAL and "float16" in words:
@@ -74,7 +74,7 @@ def reason_against(words):
 
 @pytest.fixture(scope="module")
 def written(device, motion_dataset, tmp_path_factory):
-    """Writes the config of the tiny network into a folder; gives the folder and a command's first words."""
+    """Writes the config of a tiny network; returns its folder and the first words of the command."""
 
     def write(folder=None):
         folder = folder or tmp_path_factory.mktemp("run")
@@ -87,7 +87,7 @@ def written(device, motion_dataset, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def train(written):
-    """Trains the tiny network in this process, or goes on in a folder; gives the folder of the output."""
+    """Trains the tiny network in this process, in a new or a given folder; returns the output's folder."""
 
     def run(*words, folder=None):
         folder, command = written(folder)
@@ -99,7 +99,7 @@ def train(written):
 
 @pytest.fixture(scope="module")
 def launch(written):
-    """Trains in processes of their own, which read the environment anew; gives the folder of the output."""
+    """Trains in new processes, which read the environment; returns the folder of the output."""
 
     def run(*words, processes=1, environment=()):
         folder, command = written()
@@ -122,7 +122,7 @@ def parameters(folder, epoch=2):
     return {name: np.asarray(value) for name, value in state.items()}
 
 
-# A few steps without dropout, which may draw other numbers in another format.
+# A few steps without dropout, whose random numbers may depend on the precision.
 SHORT = ("-o", "epochs=1", "-o", "MODEL.head.drop_ratio=0", "--max_iters", "3", "--validate")
 
 
@@ -199,7 +199,7 @@ RANKS = {
 
 @pytest.mark.parametrize("way", RANKS)
 def test_two_ranks_over_nccl(launch, figure, way):
-    """They train; where batch norm sees the clips of both, they do what one process does."""
+    """Their losses are finite. If batch norms see all clips, the parameters are those of one process."""
     if REHEARSAL:
         pytest.skip("over gloo tests/integration does it")
     if paddle.device.cuda.device_count() < 2:
