@@ -16,9 +16,8 @@ from paddlevideo_fast.config.spec import ComponentSection
 from paddlevideo_fast.device import tune_gpu
 from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator, Precision, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
-from paddlevideo_fast.engine.protocols import BatchLoader
+from paddlevideo_fast.engine.protocols import BatchLoader, Objective
 from paddlevideo_fast.engine.sinks import Sink
-from paddlevideo_fast.extensions.distillation.setup import Distillation, make_distillation
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_for_clips
 from paddlevideo_fast.modeling.recompute import recompute_stages
@@ -46,7 +45,7 @@ class TrainingSetup:
         sinks: further places where records go, on rank 0, which extensions add with their callbacks.
         trains_later: names of parameters that are frozen now and will train later.
         notes: lines for the log, before the first step.
-        distillation: gives the loss in place of the model.
+        objective: gives the loss in place of the model; made last.
     """
 
     plan: RunPlan
@@ -61,7 +60,7 @@ class TrainingSetup:
     sinks: list[Sink] = field(default_factory=list)
     trains_later: frozenset[str] = frozenset()
     notes: list[str] = field(default_factory=list)
-    distillation: Distillation | None = None
+    objective: Objective | None = None
 
     @property
     def spec(self) -> RunSpec:
@@ -115,13 +114,13 @@ class TrainingSetup:
         data_identity: dict[str, Any] | None = None,
     ) -> Trainer:
         """A trainer over the loaders of `make_loader`, for the plan's phases unless others are given."""
-        preprocess, taught = self.split.preprocess, self.distillation
+        preprocess, objective = self.split.preprocess, self.objective
         return Trainer(
             model=self.model,
             optimizer=self.optimizer,
             make_loader=make_loader,
-            preprocess=preprocess if taught is None else taught.observing(preprocess),
-            objective=taught,
+            preprocess=preprocess if objective is None else objective.observing(preprocess),
+            objective=objective,
             phases=phases or self.plan.phases,
             callbacks=callbacks,
             precision=self.plan.precision,
@@ -131,7 +130,7 @@ class TrainingSetup:
             accumulate_steps=self.accumulate_steps,
             max_iters=self.spec.run.max_iters,
             on_incidents=self.split.bad_samples.add,
-            data_identity={**(data_identity or {}), **(taught.identity if taught else {})},
+            data_identity={**(data_identity or {}), **(objective.identity if objective else {})},
         )
 
 
@@ -175,7 +174,8 @@ def training_setup(
         split = extension.on_data(setup, "train", split)
     setup.model, setup.split = with_static_graph(spec, model), split
     setup.curve = scaled(spec, curve, distribution.world_size, len(split.dataset))
-    setup.distillation = make_distillation(spec, plan.teacher, setup.model, split, plan.precision)
+    objectives = (extension.objective(setup) for extension in spec.extensions)
+    setup.objective = next(filter(None, objectives), None)
     return setup
 
 

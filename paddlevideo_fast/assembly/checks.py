@@ -6,7 +6,7 @@ effect, or what may be meant and is more often a slip: validation at 112 pixels,
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, starmap
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.engine.extension import Problem, Problems
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.extensions.distillation.teacher import distillation_problems
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import FrameDecoder, VideoDecoder
 from paddlevideo_fast.loader.sampling import FrameSampler
@@ -55,7 +54,6 @@ def check_training(plan: "RunPlan", names: Sequence[SplitName], curve: LearningR
             _without_effect(spec),
             *(extension.problems(plan) for extension in spec.extensions),
             _of_multigrid(spec, plan.phases),
-            starmap(Problem, distillation_problems(spec, plan.teacher, pipelines)),
         ),
     )
 
@@ -140,8 +138,9 @@ def _of_sections(
     """Compares what is done to the clips of `names` with the network, and the epochs with the rate."""
     names = [name for name in names if name in spec.splits]
     for name in names:
-        yield from _frames(spec, name, _num_frames(spec, pipelines, name))
-        yield from _patches(spec, name, _crop_size(spec, pipelines, name))
+        num_frames, crop_size = _clip(spec, pipelines, name)
+        yield from _frames(spec, name, num_frames)
+        yield from _patches(spec, name, crop_size)
         yield from _pathways(spec, name)
         yield from _clips_per_video(spec, name)
         yield from _decoder(spec, name, pipelines[name].decoder)
@@ -320,23 +319,19 @@ def _sizes(spec: RunSpec, names: Sequence[SplitName], pipelines: Pipelines) -> P
     for before, after in pairs:
         if before in names or after in names:
             sizes = [
-                _crop_size(spec, pipelines, name) if name in spec.splits else 0 for name in (before, after)
+                _clip(spec, pipelines, name)[1] if name in spec.splits else 0 for name in (before, after)
             ]
             if all(sizes) and not sizes[0] <= sizes[1] <= sizes[0] * _USUAL_GROWTH:
                 text = f"makes clips of {sizes[1]} pixels, and PIPELINE.{before} of {sizes[0]}{_IS_MEANT}"
                 yield Problem(f"PIPELINE.{after}.transform", text, is_error=False)
 
 
-def _num_frames(spec: RunSpec, pipelines: Pipelines, name: SplitName) -> int:
-    """Frames of the clips that the network takes of a part."""
-    own = spec.distillation.student_num_frames if spec.distillation and name == "train" else None
-    return own or pipelines[name].sample.num_frames
-
-
-def _crop_size(spec: RunSpec, pipelines: Pipelines, name: SplitName) -> int:
-    """Side of the clips that the network takes of a part, in pixels; 0 where no transform sets a size."""
-    own = spec.distillation.student_crop_size if spec.distillation and name == "train" else None
-    return own or pipelines.crop_size(name)
+def _clip(spec: RunSpec, pipelines: Pipelines, name: SplitName) -> tuple[int, int]:
+    """Frames and side in pixels of the clips that the network takes of a part; side 0: none is known."""
+    clip = pipelines[name].sample.num_frames, pipelines.crop_size(name)
+    for extension in spec.extensions if name == "train" else ():
+        clip = extension.clip_of_network(*clip)
+    return clip
 
 
 # --- what a training does beside its steps

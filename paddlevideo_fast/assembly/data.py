@@ -1,21 +1,17 @@
 """Builds the data of a run: training, validation and test, each with its loader and preprocessing."""
 
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import paddle
 
 from paddlevideo_fast import annexes
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.decode import FrameStore
-from paddlevideo_fast.engine import Distribution
+from paddlevideo_fast.engine import Distribution, protocols
 from paddlevideo_fast.errors import SettingError, TransformError
-from paddlevideo_fast.extensions.distillation.soft_labels import ShapedPreprocess
 from paddlevideo_fast.io.urls import bare_url, is_url, join
 from paddlevideo_fast.loader import BadSamples, WorkerOptions
 from paddlevideo_fast.loader.annotations import VideoRecord, check_labels
@@ -74,7 +70,7 @@ class Split:
 
     dataset: ClipDataset
     loader: SampledLoader
-    preprocess: Callable[[Any], paddle.Tensor]
+    preprocess: protocols.Preprocess
     bad_samples: BadSamples
 
 
@@ -119,11 +115,9 @@ def make_split(
     loader = make_loader(spec, name, dataset, distribution, drop_last)
     listed = folder / "bad_samples.txt" if folder and distribution.is_main else None
     bad = BadSamples(listed, total=len(dataset), max_share=spec.data.max_bad_share)
-    preprocess = Preprocess(*dataset.pipeline.normalization, layout)
-    own = spec.distillation if training else None  # the clips of a batch may be a teacher's
-    if own and (own.student_num_frames or own.student_crop_size):
-        shaped = ShapedPreprocess(preprocess, own.student_num_frames, own.student_crop_size)
-        return Split(dataset, loader, shaped, bad)
+    preprocess: protocols.Preprocess = Preprocess(*dataset.pipeline.normalization, layout)
+    for extension in spec.extensions:
+        preprocess = extension.on_clips(name, preprocess, layout)
     return Split(dataset, loader, preprocess, bad)
 
 

@@ -14,7 +14,6 @@ from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.engine import MixedPrecision, Precision, RoundedPrecision
 from paddlevideo_fast.engine.precision import FIRST_CAPABILITY, Dtype, has_dtype
 from paddlevideo_fast.errors import ScheduleError, SettingError
-from paddlevideo_fast.extensions.distillation.teacher import TeacherPlan, plan_teacher
 from paddlevideo_fast.loader import BatchShape, DecodeSampler, TransformError
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.metrics import VideoMetric
@@ -34,7 +33,6 @@ class RunPlan:
         curve: the learning-rate schedule, not yet scaled.
         metric: of the validation; None where the run does not validate.
         precision: of the training steps.
-        teacher: of DISTILLATION; None where there is none, or has stored its logits.
     """
 
     spec: RunSpec
@@ -43,7 +41,6 @@ class RunPlan:
     curve: LearningRate
     metric: VideoMetric | None
     precision: Precision
-    teacher: TeacherPlan | None = None
 
     @property
     def has_fixed_shapes(self) -> bool:
@@ -64,7 +61,7 @@ def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:
     phases, planned = plan_phases(spec, curve, pipelines, world_size)
     metric = make_metric(spec) if spec.run.validate else None
     names: list[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]
-    plan = RunPlan(spec, pipelines, phases, planned, metric, Precision(), plan_teacher(spec))
+    plan = RunPlan(spec, pipelines, phases, planned, metric, Precision())
     check_training(plan, names, curve)
     return replace(plan, precision=make_precision(spec))
 

@@ -176,36 +176,6 @@ class PipelineSettings:
 
 
 @dataclass(frozen=True)
-class DistillationSettings:
-    """A trained network, the teacher, whose scores the network of MODEL learns beside the labels.
-
-    Args:
-        teacher: config of the teacher: a YAML file, the name of a built-in config, or the output folder of a
-            run. The teacher computes on the clips of each batch, as its own config shapes and normalises
-            them.
-        teacher_weights: weight file of the teacher, a path or a URL; null for the best weights of its run.
-        logits: folder of logits that `paddlevideo-fast features --logits` has stored, in place of `teacher`.
-        temperature: divides the logits of both networks before their softmax. The higher it is, the more the
-            classes count that the teacher holds for unlikely.
-        share: share of the loss that the scores of the teacher have; the labels have the rest.
-        student_num_frames: frames of a clip of the network of MODEL, taken evenly out of a clip of
-            PIPELINE.train; null for all.
-        student_crop_size: side of a clip of the network of MODEL in pixels, to which a clip of PIPELINE.train
-            is shrunk; null for the whole side.
-
-    Reference: Hinton et al., "Distilling the Knowledge in a Neural Network", arXiv 1503.02531, section 2.
-    """
-
-    teacher: str | None = None
-    teacher_weights: str | None = None
-    logits: str | None = None
-    temperature: Annotated[float, Range(0.01)] = 4.0
-    share: Share = 0.9
-    student_num_frames: Size | None = None
-    student_crop_size: Size | None = None
-
-
-@dataclass(frozen=True)
 class GradientAccumulation:
     """Several steps for one update of the weights, given by the clips of an update.
 
@@ -396,7 +366,6 @@ class DistributedSettings:
 # Sections of settings: key to the field of `RunSpec`, the dataclass, and whether the section is None, not its
 # defaults, where the config leaves it out.
 SECTIONS: dict[str, tuple[str, type, bool]] = {
-    "DISTILLATION": ("distillation", DistillationSettings, True),
     "GRADIENT_ACCUMULATION": ("accumulation", GradientAccumulation, True),
     "MULTIGRID": ("multigrid", MultigridSettings, True),
     "DISTRIBUTED": ("distributed", DistributedSettings, False),

@@ -66,7 +66,6 @@ class RunSpec:
         model, optimizer, metric, mix: the sections MODEL, OPTIMIZER, METRIC and MIX.
         callbacks: the user's own, items of the list CALLBACKS.
         extensions: the options of the run, in the order in which they take part.
-        distillation: the teacher whose scores the network learns.
         accumulation: the clips that an update of the weights has to reach.
         multigrid: the section MULTIGRID; without `run.multigrid` it has no effect.
         distributed: how the processes work together.
@@ -84,7 +83,6 @@ class RunSpec:
     mix: ComponentSection | None
     callbacks: Sequence[NamedItem]
     extensions: tuple[Extension, ...]
-    distillation: settings.DistillationSettings | None
     accumulation: settings.GradientAccumulation | None
     multigrid: settings.MultigridSettings | None
     distributed: settings.DistributedSettings

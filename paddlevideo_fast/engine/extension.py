@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from paddlevideo_fast.assembly.run import FinishedTest
     from paddlevideo_fast.config import Config
     from paddlevideo_fast.config.settings import SplitName
-    from paddlevideo_fast.engine.protocols import Objective
+    from paddlevideo_fast.engine.protocols import Objective, Preprocess
     from paddlevideo_fast.engine.trainer import Callback
     from paddlevideo_fast.loader.build import MakeLoader
+    from paddlevideo_fast.modeling.preprocess import Layout
     from paddlevideo_fast.modeling.weights import WeightReport
 
 
@@ -97,6 +98,16 @@ class Extension:
         """
         return num_frames, crop_size
 
+    def on_clips(self, name: SplitName, preprocess: Preprocess, layout: Layout) -> Preprocess:
+        """What makes the input of the network out of the clips of a part, in place of `preprocess`.
+
+        Args:
+            name: of the part of the data, "train", "valid" or "test".
+            preprocess: from uint8 clips [N, T, H, W, 3] to float32.
+            layout: of these.
+        """
+        return preprocess
+
     def on_model(self, setup: TrainingSetup) -> None:
         """Changes `setup.model`, which has its pretrained weights, and no optimizer yet."""
 
@@ -112,7 +123,7 @@ class Extension:
         return None
 
     def objective(self, setup: TrainingSetup) -> Objective | None:
-        """What gives the loss in place of the model; None: not this option."""
+        """What gives the loss in place of the model, by the first option that has one; None: not this one."""
         return None
 
     def callbacks(self, setup: TrainingSetup) -> Iterable[Callback]:

@@ -54,7 +54,16 @@ class VideoModel(Protocol):
 
 
 class Objective(Protocol):
-    """Gives the loss of a training step in place of the model; it may have the method `key_clips`, too."""
+    """Gives the loss of a training step in place of the model; it may have the method `key_clips`, too.
+
+    Attributes:
+        identity: JSON values that a run must have again to be resumed inside an epoch.
+    """
+
+    identity: dict[str, Any]
+
+    def observing(self, preprocess: Preprocess) -> Preprocess:
+        """`preprocess`, so that this object sees the clips of a step as well."""
 
     def loss(self, logits: Logits, labels: Any) -> paddle.Tensor:
         """The scalar loss of what the model gave, and of labels, as `VideoModel.loss` takes them."""

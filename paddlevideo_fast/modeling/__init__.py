@@ -7,6 +7,3 @@ from paddlevideo_fast.modeling.heads import BaseHead
 from paddlevideo_fast.modeling.preprocess import Cutmix, MixedLabels, Mixup, Preprocess, VideoMix
 from paddlevideo_fast.modeling.recognizers import activation_of, build_for_clips, build_model, classes_of
 from paddlevideo_fast.modeling.weights import ClassNames, WeightReport, load_weights, read_weights
-
-# isort: split
-import paddlevideo_fast.extensions.distillation.model

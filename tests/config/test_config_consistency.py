@@ -16,9 +16,6 @@ from paddlevideo_fast.registry import BACKBONES
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 TSM = CONFIGS / "recognition" / "tsm" / "tsm_k400_videos.yaml"
 SLOWFAST = CONFIGS / "recognition" / "slowfast" / "slowfast_8x8.yaml"
-DISTILLATION = (
-    CONFIGS / "recognition" / "pptsm" / "v2" / "pptsm_lcnet_k400_8frames_uniform_dml_distillation.yaml"
-)
 GRID = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
 ALL = ("train", "valid", "test")
 
@@ -58,14 +55,6 @@ def test_a_default_of_the_network_counts(tmp_path):
     del config["MODEL"]["backbone"]["num_seg"]
     with pytest.raises(ConfigError, match=r"MODEL\.backbone\.num_seg .* is 8; give both the same"):
         check_evaluation(RunSpec.of(config), "train")
-
-
-def test_all_networks_of_a_distillation_are_looked_at():
-    problems = problems_of(DISTILLATION, "PIPELINE.train.sample.num_seg=16")
-    assert [problem.partition("and ")[2].partition(" (")[0] for problem in problems] == [
-        "MODEL.models.0.Teacher.backbone.num_seg",
-        "MODEL.models.1.Student.backbone.num_seg",
-    ]
 
 
 def test_an_evaluation_may_look_at_several_clips(warnings):

@@ -86,19 +86,6 @@ def make(name: str = "tsm", num_classes: int = 3, **backbone: Any) -> paddle.nn.
     return build_model(section_of(name, num_classes, **backbone))
 
 
-def distillation_of(network: dict[str, Any]) -> dict[str, Any]:
-    """MODEL of a student that learns from a frozen teacher, both the same network."""
-    parts = {key: network[key] for key in ("backbone", "head")}
-    cross_entropy = {"name": "DistillationCELoss", "model_name_pairs": ["Student", "GroundTruth"]}
-    mutual = {"name": "DistillationDMLLoss", "model_name_pairs": ["Student", "Teacher"]}
-    return {
-        "framework": "RecognizerDistillation",
-        "models": [{"Teacher": parts}, {"Student": copy.deepcopy(parts)}],
-        "loss": {"Train": [cross_entropy, mutual], "Val": [cross_entropy]},
-        "freeze_params_list": [True, False],
-    }
-
-
 def normal(*shape: int, seed: int = 0) -> paddle.Tensor:
     return paddle.to_tensor(np.random.default_rng(seed).standard_normal(shape).astype("float32"))
 

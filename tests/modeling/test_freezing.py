@@ -7,11 +7,10 @@ import paddle
 import pytest
 
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.modeling.freezing import Freezing, frozen_parameters, set_frozen
 from paddlevideo_fast.modeling.layers.batch_norm import set_num_splits
 from paddlevideo_fast.modeling.stages import learned_parameters, parameters_in
-from tests.modeling.networks import NETWORKS, clips_for, distillation_of, make, section_of
+from tests.modeling.networks import NETWORKS, clips_for, make
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -103,18 +102,6 @@ def test_what_cannot_be_meant_is_told():
         Freezing(make(), ["stem"], {"res2": 3})
     with pytest.raises(ConfigError, match="FINETUNE.freeze: freezes all parameters; leave some out"):
         Freezing(make(), ["backbone", "head"], 3)
-
-
-def test_a_distillation_has_the_stages_of_its_networks():
-    model = build_model(distillation_of(section_of()))
-    freezing = Freezing(model, ["Student.stem"], 1)
-    teacher = set(parameters_in(model, "Teacher", "key"))
-    assert frozen_parameters(model) == teacher | set(parameters_in(model, "Student.stem", "key"))
-    freezing.begin(1)
-    model.train()
-    assert frozen_parameters(model) == teacher
-    assert not model.Teacher.training
-    assert model.Student.training
 
 
 @pytest.mark.parametrize(("num_splits", "static"), [(1, False), (1, True), (2, False)])

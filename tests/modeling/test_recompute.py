@@ -12,7 +12,7 @@ from paddlevideo_fast.modeling import MacCounter, build_model
 from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.layers.batch_norm import set_num_splits, set_sync_group
 from paddlevideo_fast.modeling.recompute import recompute_stages
-from tests.modeling.networks import clips_for, distillation_of, section_of
+from tests.modeling.networks import clips_for, section_of
 
 TSM = section_of(stage_blocks=[2, 1, 1, 1])
 
@@ -123,14 +123,6 @@ def test_what_runs_twice():
     with paddle.no_grad():
         model(paddle.zeros([1, 2, 3, 32, 32]))
     assert {len(calls) for calls in counted.values()} == {1}
-
-
-def test_all_networks_of_a_distillation():
-    section = distillation_of(TSM)
-    expected = trained(make(section))
-    model = make(section)
-    recompute_stages(model)
-    check_equal(trained(model), expected)
 
 
 def test_a_stage_that_is_not_there_is_told():

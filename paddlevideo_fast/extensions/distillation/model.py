@@ -16,8 +16,9 @@ from paddlevideo_fast.modeling.preprocess import MixedLabels
 from paddlevideo_fast.modeling.recognizers import Recognizer2D
 from paddlevideo_fast.modeling.stages import Stage, learned_parameters
 from paddlevideo_fast.modeling.weights import ClassNames, WeightReport
-from paddlevideo_fast.registry import BACKBONES, DISTILLATION_LOSSES, HEADS, RECOGNIZERS, did_you_mean
+from paddlevideo_fast.registry import BACKBONES, HEADS, RECOGNIZERS, Registry, did_you_mean
 
+DISTILLATION_LOSSES = Registry("distillation loss", __name__)
 LABELS = "GroundTruth"
 
 

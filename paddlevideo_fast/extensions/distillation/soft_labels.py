@@ -3,18 +3,21 @@
 Reference: Hinton et al., "Distilling the Knowledge in a Neural Network", arXiv 1503.02531, section 2.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import paddle
 import paddle.nn.functional as F
 
+from paddlevideo_fast.engine.protocols import Preprocess
 from paddlevideo_fast.errors import SettingError
-from paddlevideo_fast.modeling.preprocess import MixedLabels, Preprocess
+from paddlevideo_fast.modeling.preprocess import Layout, MixedLabels
 
 _LEAST = 1e-30  # keeps the logarithm of a score of 0 finite
 
 
+@dataclass(eq=False, frozen=True)
 class ShapedPreprocess:
     """`Preprocess` of clips that are made out of longer or larger ones, on the device.
 
@@ -23,31 +26,30 @@ class ShapedPreprocess:
 
     Args:
         preprocess: normalises the clips.
+        layout: of the clips that come out.
         num_frames: frames of the clips that come out; None: all.
         crop_size: their side in pixels; None: the whole side.
     """
 
-    def __init__(
-        self, preprocess: Preprocess, num_frames: int | None = None, crop_size: int | None = None
-    ) -> None:
-        self._preprocess = preprocess
-        self._num_frames = num_frames
-        self._crop_size = crop_size
+    preprocess: Preprocess
+    layout: Layout
+    num_frames: int | None = None
+    crop_size: int | None = None
 
     def __call__(self, clips: np.ndarray | paddle.Tensor) -> paddle.Tensor:
-        """Clips uint8 [N, T, H, W, 3] to float32 in the layout of `preprocess`."""
+        """Clips uint8 [N, T, H, W, 3] to float32 in `layout`."""
         num_frames = clips.shape[1]
-        if self._num_frames not in (None, num_frames):
-            frames = middle_frames(num_frames, self._num_frames or num_frames)
+        if self.num_frames not in (None, num_frames):
+            frames = middle_frames(num_frames, self.num_frames or num_frames)
             if isinstance(clips, np.ndarray):
                 clips = clips[:, frames]
             else:
                 clips = paddle.concat([clips[:, frame : frame + 1] for frame in frames], axis=1)
-        clips = self._preprocess(clips)
-        return clips if self._crop_size is None else self._shrunk(clips, self._crop_size)
+        clips = self.preprocess(clips)
+        return clips if self.crop_size is None else self._shrunk(clips, self.crop_size)
 
     def _shrunk(self, clips: paddle.Tensor, size: int) -> paddle.Tensor:
-        if self._preprocess.layout == "NTHWC":
+        if self.layout == "NTHWC":
             pooled = F.adaptive_avg_pool2d(clips.flatten(0, 1), size, data_format="NHWC")
             return pooled.reshape([*clips.shape[:2], size, size, 3])
         pooled = F.adaptive_avg_pool2d(clips.flatten(1, 2), size)

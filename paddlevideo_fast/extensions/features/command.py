@@ -20,6 +20,7 @@ there; 1, some videos do not decode and are named; 2, wrong input.
 import argparse
 import json
 import sys
+from typing import Literal
 
 from paddlevideo_fast.cli.command import add_config_arguments, load_for_run
 from paddlevideo_fast.command_line import CommandParser, count
@@ -64,17 +65,9 @@ def run(args: argparse.Namespace) -> int:
     cfg = load_for_run(args, overrides, logs=True)
     from paddlevideo_fast.extensions.features.compute import compute_features
 
-    work = Work.of(args)
-    found = compute_features(
-        cfg,
-        args.output,
-        args.views,
-        show_progress=sys.stdout.isatty(),
-        work=work,
-        dtype=args.dtype,
-        kind="logits" if args.logits else "features",
-    )
-    what = "logits" if args.logits else "features"
+    work, on_terminal = Work.of(args), sys.stdout.isatty()
+    what: Literal["features", "logits"] = "logits" if args.logits else "features"
+    found = compute_features(cfg, args.output, args.views, on_terminal, work, args.dtype, what)
     for part in found:
         failed = f", {len(part.index.failed)} failed" if part.index.failed else ""
         print(f"{part.folder}: {part.index.num_rows} {what} of {part.index.shape}{failed}")

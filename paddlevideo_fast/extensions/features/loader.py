@@ -57,7 +57,7 @@ class FeatureIndex:
     """What `index.json` says.
 
     Attributes:
-        recipe: JSON values that decide what the features are; see `setup`. `KIND` is "features",
+        recipe: JSON values that decide what the features are; see `recipe`. `KIND` is "features",
             which a head trains on, or "logits" of the whole network. `DTYPE` is the type of a value.
         num_rows: rows of all copies.
         num_copies: differently augmented copies of each clip.
@@ -124,10 +124,9 @@ class FeatureIndex:
             failed = {int(row): (str(where), str(why)) for row, (where, why) in values.pop("failed").items()}
             index = cls(**values, failed=failed)
             numbers = (index.num_rows, index.num_copies, index.num_done, index.rows_of_shard, *index.shape)
+            are_numbers = all(type(number) is int and number >= 0 for number in numbers)
             unknown = index.files and not index.rows_of_shard
-            if not all(type(number) is int and number >= 0 for number in numbers):
-                raise ValueError("a number is none")
-            if unknown or not index.num_copies or index.dtype.name not in get_args(Dtype):
+            if not are_numbers or unknown or not index.num_copies or index.dtype.name not in get_args(Dtype):
                 raise ValueError("a number is none")
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             cause = getattr(error, "strerror", None) or f"it is no index of features ({error})"

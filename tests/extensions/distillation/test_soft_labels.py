@@ -3,14 +3,19 @@
 import numpy as np
 import paddle
 import pytest
+from paddle import nn
 
+from paddlevideo_fast.engine import MixedPrecision
 from paddlevideo_fast.errors import SettingError
+from paddlevideo_fast.extensions.distillation.objective import LiveTeacher
 from paddlevideo_fast.extensions.distillation.soft_labels import (
     ShapedPreprocess,
     middle_frames,
     soft_label_loss,
 )
+from paddlevideo_fast.extensions.features.model import digest_of
 from paddlevideo_fast.modeling import MixedLabels, Mixup, Preprocess
+from tests.support.gpu_amp import gpu_amp
 
 RNG = np.random.default_rng(0)
 STUDENT, TEACHER = (RNG.standard_normal((5, 7)) * 3 for _ in range(2))
@@ -64,6 +69,27 @@ def test_clips_are_taken_out_of_longer_and_larger_ones(layout):
     blocks = clips[:, [1, 3, 5, 7]].reshape(2, 4, 4, 3, 4, 3, 3).mean(axis=(3, 5)) / 255
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)
     expected = ((blocks - mean) / std).transpose(["NTHWC".index(axis) for axis in layout])
-    shaped = ShapedPreprocess(Preprocess(mean, std, layout), 4, 4)
+    shaped = ShapedPreprocess(Preprocess(mean, std, layout), layout, 4, 4)
     for given in (clips, paddle.to_tensor(clips)):
         np.testing.assert_allclose(shaped(given).numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+class Block(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.position = self.create_parameter([8])
+        self.fc, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_teacher_is_cast_once_and_stays_the_same_teacher(dtype):
+    teacher = Block()
+    before, shared = digest_of(teacher), {"student": None, "temperature": 1.0, "share": 0.5}
+    with gpu_amp():
+        taught = LiveTeacher(
+            teacher=teacher, preprocess=paddle.to_tensor, precision=MixedPrecision("O1", dtype), **shared
+        )
+    assert taught.identity == {"teacher": before}  # or no run with a teacher could go on
+    dtypes = {name: str(each.dtype).rpartition(".")[2].lower() for name, each in teacher.named_parameters()}
+    assert {name for name, found in dtypes.items() if found != dtype} == {"norm.weight", "norm.bias"}
+    assert dtypes["norm.weight"] == "float32"

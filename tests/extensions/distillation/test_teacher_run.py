@@ -167,16 +167,16 @@ def test_stored_logits_are_what_the_teacher_gives_for_the_clips_of_the_epoch(roo
     outputs, seen = paddle.randn([4, 4]), set()
     for epoch in (0, 1):
         for batch in live.split.loader.epoch(epoch):
-            stored.distillation.key_clips([(0, epoch + 2, int(index), 0) for index in batch.ids])
-            expected = live.distillation.logits_of(batch.clips).numpy()
-            got = stored.distillation._logits.numpy()
+            stored.objective.key_clips([(0, epoch + 2, int(index), 0) for index in batch.ids])
+            expected = live.objective.logits_of(batch.clips).numpy()
+            got = stored.objective._logits.numpy()
             for index, label, row, own in zip(batch.ids, batch.labels, expected, got):
                 if (epoch, index) == (1, 5):  # its label takes the place of what did not decode
                     assert (np.flatnonzero(own == 0), own.max()) == (label, 0)
                 else:
                     np.testing.assert_allclose(own, row, rtol=1e-4, atol=1e-5)
                 seen.add((epoch, index))
-            assert np.isfinite(float(stored.distillation.loss(outputs, upload(batch.labels))))
+            assert np.isfinite(float(stored.objective.loss(outputs, upload(batch.labels))))
     assert len(seen) == 48
 
 
