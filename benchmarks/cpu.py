@@ -10,10 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from benchmarks.cpu_child import EXPORT, NETWORKS, OPERATORS, RUNTIMES
+from benchmarks.cpu_child import NETWORKS, OPERATORS, RUNTIMES
 from benchmarks.measuring import ROOT, Positive, json_of_process, medians_in_turn
+from benchmarks.networks import write_random_weights
+from paddlevideo_fast.apps.export.export import ExportOptions, export_model
 from paddlevideo_fast.cli import timed_progress
-from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.config import load_config
 
 _CHILD = Path(__file__).with_name("cpu_child.py")
 _MEASURED = (*NETWORKS, OPERATORS)
@@ -58,7 +60,7 @@ def run(
         with tempfile.TemporaryDirectory() as folder:
             words = [network, clips, times, *[folder] * runtimes]
             if runtimes:
-                _child(sys.executable, EXPORT, words, num_cores())
+                _export(network, Path(folder))
             for number in [1] if network == OPERATORS else threads:
                 progress(f"{network}, {number} threads")
                 calls = {side: partial(_child, python, side, words, number) for side, python in sides.items()}
@@ -66,6 +68,12 @@ def run(
     by_side = found.pop(OPERATORS, {"1": {"now": {}}})["1"]
     operators = {name: {side: by_side[side][name] for side in by_side} for name in by_side["now"]}
     return {"networks": found, OPERATORS: operators}
+
+
+def _export(network: str, folder: Path) -> None:
+    cfg = load_config(NETWORKS[network][1], ["MODEL.backbone.pretrained=null"])
+    weights = write_random_weights(cfg["MODEL"], folder / f"{network}.pdparams")
+    export_model(cfg, weights, folder, network, ExportOptions(onnx_opset=17))
 
 
 def _child(python: str, side: str, words: Sequence[Any], threads: int) -> dict[str, Any]:

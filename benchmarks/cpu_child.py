@@ -1,12 +1,12 @@
 """One process of `cpu`: times a network, or operators, of this toolkit or of PyTorch.
 
     python benchmarks/cpu_child.py SIDE NETWORK CLIPS TIMES          SIDE: now or torch
-    python benchmarks/cpu_child.py RUNTIME NETWORK CLIPS TIMES DIR   RUNTIME: a key of RUNTIMES, or export
+    python benchmarks/cpu_child.py RUNTIME NETWORK CLIPS TIMES DIR   RUNTIME: a key of RUNTIMES
 
 It imports nothing of `benchmarks`, so that it also runs in an environment with PyTorch alone.
 Prints JSON: {"step": [wall seconds, CPU seconds], "predict": the same, "peak_mb": ...}, medians; for the
-network "operators" {name: milliseconds forward and backward}. A runtime predicts by the network that "export"
-wrote into DIR, and prints "predict" and "peak_mb", or {"error": ...}.
+network "operators" {name: milliseconds forward and backward}. A runtime predicts by the network in
+DIR, and prints "predict" and "peak_mb", or {"error": ...}.
 """
 
 import json
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 NUM_CLASSES = 400
-OPERATORS, EXPORT = "operators", "export"
+OPERATORS = "operators"
 # The shape of a clip, and the config here.
 NETWORKS = {
     "tsm_r50_8f": ((8, 3, 224, 224), "tsm_k400_videos"),
@@ -116,17 +116,11 @@ def _ours(network: str, clips: int) -> tuple[Callable[[], Any], Callable[[], Any
 
 def _of_runtime(runtime: str, network: str, clips: int, times: int, folder: str) -> dict[str, Any]:
     paddle = _start()
-    from paddlevideo_fast.apps.export.export import ExportOptions, export_model
     from paddlevideo_fast.apps.predict.program import ProgramOptions, open_program
     from paddlevideo_fast.errors import ProgramError
     from paddlevideo_fast.modeling import build_model, load_weights
 
     cfg, weights = _config(network), f"{folder}/{network}.pdparams"
-    if runtime == EXPORT:
-        paddle.seed(0)
-        paddle.save(build_model(cfg["MODEL"]).state_dict(), weights)
-        export_model(cfg, weights, folder, network, ExportOptions(onnx_opset=17))
-        return {}
     inputs = _clips(network, clips)
     ending, how = RUNTIMES[runtime]
     if ending:

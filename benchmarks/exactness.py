@@ -62,8 +62,7 @@ def run(clip: Annotated[Sequence[str], CORPUS] = tuple(CORPUS), seed: Natural = 
             rows[-1]["readers"][reader] = tally._asdict()
             sums[reader]["wrong"] += tally.wrong
             sums[reader]["errors"] += tally.errors
-    num_frames = sum(row["frames"] for row in rows)
-    counts = {"num_clips": len(clips), "num_frames": num_frames}
+    counts = {"num_clips": len(clips), "num_frames": sum(row["frames"] for row in rows)}
     return {"versions": reader_versions(), **counts, "sums": sums, "rows": rows}
 
 

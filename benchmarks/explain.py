@@ -89,11 +89,8 @@ def _measured(explain: Explain, clips: Sequence[_Clip], predicted: Sequence[int]
         seconds.append(time.perf_counter() - began)
         share = heat[clip.inside].sum() / max(heat.sum(), 1e-12)
         ratios.append(float(share / clip.inside.mean()))
-    return {
-        "hits": sum(ratio > 1 for ratio in ratios),
-        "ratio": statistics.median(ratios),
-        "sec": statistics.median(seconds),
-    }
+    hits = sum(ratio > 1 for ratio in ratios)
+    return {"hits": hits, "ratio": statistics.median(ratios), "sec": statistics.median(seconds)}
 
 
 def _clip(cfg: Config, recipe: Recipe, place: int) -> _Clip:

@@ -7,18 +7,17 @@ equal, bit for bit, with the cache and without it.
 import json
 import multiprocessing
 import os
-import resource
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 
-from benchmarks.measuring import ROOT, Positive, write_clips, write_video
+from benchmarks.measuring import ROOT, Positive, children_sec, write_clips, write_video
 from paddlevideo_fast.cli import timed_progress
 from paddlevideo_fast.cli.commands import COMMANDS
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_video
@@ -39,7 +38,6 @@ _SETTINGS = {
 _SIZE = (340, 256)
 _NUM_FRAMES = 280
 _KEY_DISTANCES = (12, 250)
-_AMPLE_GB = 50.0
 SPARSE, DENSE = "8 of the whole video", "32, every second"
 _SAMPLE: dict[str, dict[str, Any]] = {
     SPARSE: {},
@@ -67,12 +65,7 @@ class Case(NamedTuple):
 
 
 CASES = (
-    *(
-        Case(sampling, distance, runs)
-        for sampling in (SPARSE, DENSE)
-        for distance in (250, 12)
-        for runs in (2, 4)
-    ),
+    *(Case(*each) for each in product((SPARSE, DENSE), (250, 12), (2, 4))),
     Case(SPARSE, 250, 2, 0.5),
 )
 
@@ -111,7 +104,7 @@ def run(clips: Path | None = None, copies: Positive = 8, epochs: Positive = 3) -
 
 def _row(case: Case, listed: Path, epochs: int, folder: Path) -> dict[str, Any]:
     num_bytes = len(listed.read_text().splitlines()) * _NUM_FRAMES * _SIZE[0] * _SIZE[1] * 1.5
-    max_gb = _AMPLE_GB if case.share == 1 else num_bytes * case.share / 1e9
+    max_gb = 50.0 if case.share == 1 else num_bytes * case.share / 1e9
     cache = {"STORAGE.frames_cache": folder / "frames", "STORAGE.frames_cache_gb": max_gb}
     alone = _trainings(case, listed, epochs, folder / "alone", {})
     shared = _trainings(case, listed, epochs, folder / "shared", cache)
@@ -162,15 +155,10 @@ def _train(words: list[str], log: Path) -> float:
     with log.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    before, code = _of_children(), COMMANDS["train"].start(words)
+    before, code = children_sec(), COMMANDS["train"].start(words)
     if code:
         raise PaddleVideoFastError(f"a run failed:\n{log.read_text()[-2000:]}")
-    return _of_children() - before
-
-
-def _of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return children_sec() - before
 
 
 def _encode(clips: Path | None, key_distance: int, copies: int, folder: Path) -> Path:

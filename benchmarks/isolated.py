@@ -34,23 +34,20 @@ def map_isolated(
         worker = spawn.Process(target=_serve, args=(function, tasks[done:], sender), daemon=True)
         worker.start()
         sender.close()
-        lost = None
         try:
             receiver.recv()  # the start, with its imports, does not count as a call
-            while done < len(tasks) and lost is None:
-                if receiver.poll(limit_sec):
-                    yield receiver.recv()
-                    done += 1
-                else:
-                    lost = Lost(f"hangs for {limit_sec:g} s")
+            while done < len(tasks) and receiver.poll(limit_sec):
+                yield receiver.recv()
+                done += 1
+            cause = f"hangs for {limit_sec:g} s"
         except EOFError:
             worker.join()
-            lost = Lost(f"the process dies with {worker.exitcode}")
+            cause = f"the process dies with {worker.exitcode}"
         finally:
             worker.kill()
             worker.join()
-        if lost is not None:
-            yield lost
+        if done < len(tasks):
+            yield Lost(cause)
             done += 1
 
 

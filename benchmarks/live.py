@@ -65,10 +65,8 @@ def run(minutes: Positive = 10, width: Positive = 320, height: Positive = 240) -
         "num_frames", "num_dropped", "num_skipped".
     """
     seconds = round(60 * minutes)
-    return {
-        "fast": _trial(seconds, 0.05, width, height),
-        "slow": _trial(max(seconds // 10, 6), 2.5, width, height),
-    }
+    slow_sec = max(seconds // 10, 6)
+    return {"fast": _trial(seconds, 0.05, width, height), "slow": _trial(slow_sec, 2.5, width, height)}
 
 
 def _trial(seconds: int, predict_sec: float, width: int, height: int) -> dict[str, Any]:

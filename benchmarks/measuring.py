@@ -10,6 +10,7 @@ import logging
 import os
 import platform
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -160,6 +161,12 @@ def json_of_process(words: Sequence[Any], **environment: str | None) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def children_sec() -> float:
+    """CPU time of the child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def memory_mib(field: str) -> float:
     """Memory of this process, from /proc/self/status: VmRSS, or its peak, VmHWM."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
@@ -305,13 +312,10 @@ def record_of(result: Mapping[str, Any]) -> dict[str, Any]:
     """A result with the command, the environment, the date and the revision of its measurement."""
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     revision = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    machine = f"{num_cores()} cores, {platform.machine()}"
     return {
         "command": " ".join(["python", *sys.argv]),
-        "environment": {
-            "machine": f"{num_cores()} cores, {platform.machine()}",
-            "python": platform.python_version(),
-            **versions_of(*_PACKAGES),
-        },
+        "environment": {"machine": machine, "python": platform.python_version(), **versions_of(*_PACKAGES)},
         "date": datetime.date.today().isoformat(),
         "revision": revision or "unknown",
         "result": result,
@@ -349,6 +353,13 @@ def write_video(
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode())
     return path
+
+
+def tsm_pipeline(size: int) -> dict[str, Any]:
+    """The pipeline section of training clips of 8 frames from segments, of `size` pixels."""
+    crop = [{"Scale": {"short_size": size * 8 // 7}}, {"MultiScaleCrop": {"target_size": size}}]
+    sample = {"name": "Sampler", "num_seg": 8, "seg_len": 1}
+    return {"decode": {"name": "VideoDecoder"}, "sample": sample, "transform": [*crop, {"RandomFlip": None}]}
 
 
 def write_list(folder: Path, videos: Iterable[Path | str], num_classes: int = 1) -> Path:

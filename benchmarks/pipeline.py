@@ -296,8 +296,7 @@ def classic_clip(
     frames = PilFrames([Image.fromarray(frame) for frame in reader.get_batch(indices.tolist()).asnumpy()])
     for step in steps:
         step.apply(frames, rng)
-    pictures: list[np.ndarray] = [np.asarray(image) for image in frames.images]
-    clip = np.stack(pictures).astype(np.float32) / np.float32(255)
+    clip: np.ndarray = np.stack([*map(np.asarray, frames.images)]).astype(np.float32) / np.float32(255)
     mean, std = (np.asarray(values, np.float32) for values in normalization)
     clip -= mean
     clip /= std

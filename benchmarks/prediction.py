@@ -41,14 +41,14 @@ def run(*, paddlevideo: Path, files: Positive = 200, rounds: Positive = 3) -> di
     Raises:
         PaddleVideoFastError: the folder is no checkout of PaddleVideo, or decord is missing.
     """
-    result: dict[str, Any] = {"frames": 120, "cores": num_cores()}
+    num_frames = 120
     with tempfile.TemporaryDirectory() as name:
-        videos = write_clips(Path(name), files, result["frames"])
-        result["networks"] = {
+        videos = write_clips(Path(name), files, num_frames)
+        networks = {
             title: _network(Path(name), config, videos, paddlevideo, rounds)
             for title, config in NETWORKS.items()
         }
-    return result
+    return {"frames": num_frames, "cores": num_cores(), "networks": networks}
 
 
 def _network(

@@ -11,7 +11,6 @@ import os
 import select
 import subprocess
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,9 +88,8 @@ def damage_trials(folder: Path, num_trials: int, seed: int) -> list[Trial]:
         damage, data = damaged(folder / "whole", number)
         path = folder / f"{number}_{damage.source}"
         path.write_bytes(data)
-        reads = [[position] for position in np.random.default_rng(number).random(8).tolist()]
         about = {"seed": number, **damage._asdict()}
-        trials.append(Trial(path, path.suffix[1:], list(range(NUM_FRAMES)), reads, about))
+        trials.append(_single_frames(number, Clip(path, list(range(NUM_FRAMES)), 0), about))
     return trials
 
 
@@ -103,11 +101,12 @@ def whole_trials(folder: Path, num_trials: int, seed: int) -> list[Trial]:
     (folder / "corpus").mkdir()
     corpus = [name for name in CORPUS if "turned" not in name][: num_trials - len(sources)]
     clips += [write_corpus_clip(folder / "corpus", name) for name in corpus]
-    trials = []
-    for number, clip in enumerate(clips, seed):
-        reads = [[position] for position in np.random.default_rng(number).random(8).tolist()]
-        trials.append(Trial(clip.path, clip.path.suffix[1:], clip.numbers, reads, {"file": clip.path.name}))
-    return trials
+    return [_single_frames(number, clip, {"file": clip.path.name}) for number, clip in enumerate(clips, seed)]
+
+
+def _single_frames(number: int, clip: Clip, about: dict[str, Any]) -> Trial:
+    reads = [[position] for position in np.random.default_rng(number).random(8).tolist()]
+    return Trial(clip.path, clip.path.suffix[1:], clip.numbers, reads, about)
 
 
 def sequence_trials(folder: Path, num_trials: int, seed: int) -> list[Trial]:
@@ -181,16 +180,16 @@ def run(
             if torchcodec is not None:
                 versions["torchcodec"], outcomes["torchcodec"] = _torchcodec_outcomes(torchcodec, made)
 
+        groups = sorted({trial.group for trial in made})
+        noted = (*WITHOUT_A_WORD, DIED) if name != "whole" else set(OUTCOMES) - {RIGHT}
         found[name] = {
             "num_trials": len(made),
             "readers": _counted(outcomes, made),
-            "groups": {
-                group: _counted(outcomes, made, group) for group in sorted({trial.group for trial in made})
-            },
+            "groups": {group: _counted(outcomes, made, group) for group in groups},
             "ours": [
                 {"outcome": outcome, **trial.about}
                 for outcome, trial in zip(outcomes["ours"], made)
-                if outcome in (*WITHOUT_A_WORD, DIED) or (outcome != RIGHT and name == "whole")
+                if outcome in noted
             ],
         }
     return {"versions": versions, "parts": found}
@@ -200,11 +199,11 @@ def _counted(
     outcomes: Mapping[str, Sequence[str]], trials: Sequence[Trial], group: str | None = None
 ) -> dict[str, dict[str, int]]:
     """How many trials of a group, or of all, had each outcome, by reader."""
-    found = {}
-    for reader, each in outcomes.items():
-        counter = Counter(o for o, trial in zip(each, trials) if group in (None, trial.group))
-        found[reader] = {outcome: counter[outcome] for outcome in OUTCOMES}
-    return found
+    of_group = {
+        reader: [outcome for outcome, trial in zip(each, trials) if group in (None, trial.group)]
+        for reader, each in outcomes.items()
+    }
+    return {reader: {one: each.count(one) for one in OUTCOMES} for reader, each in of_group.items()}
 
 
 def reader_versions() -> dict[str, str]:

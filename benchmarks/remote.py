@@ -4,8 +4,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from unittest import mock
@@ -13,23 +12,13 @@ from unittest import mock
 import cv2
 import numpy as np
 
-from benchmarks.measuring import Natural, Positive, compared_rates, in_turn
+from benchmarks.measuring import Natural, Positive, compared_rates, in_turn, tsm_pipeline
 from paddlevideo_fast.command_line import count
 from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, WorkerOptions, build_dataset
 from paddlevideo_fast.sources.packed.packed_format import PackSettings, ShardWriter
 from paddlevideo_fast.sources.remote import block_cache
 from tests.support.stores import http_store, s3_store
 
-PIPELINE: dict[str, Any] = {
-    "decode": {"name": "VideoDecoder"},
-    "sample": {"name": "Sampler", "num_seg": 8, "seg_len": 1},
-    "transform": [
-        {"Scale": {"short_size": 128}},
-        {"MultiScaleCrop": {"target_size": 112}},
-        {"RandomFlip": None},
-        {"Normalization": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}},
-    ],
-}
 _NUM_FRAMES, _SIZE, _QUALITY = 100, (170, 128), 90
 _VIDEOS_OF_SHARD = 32
 _CACHE_GB = 20.0
@@ -81,7 +70,7 @@ def run(
             store.reset()
             store.delay_sec = delay_ms / 1e3
             section = {"format": "PackedFrameDataset", "file_path": folder / "set" if side == LOCAL else url}
-            dataset = build_dataset(section, PIPELINE, training=True, seed=turn)
+            dataset = build_dataset(section, tsm_pipeline(112), training=True, seed=turn)
             sampler = ClipBatchSampler(len(dataset), batch_size, shuffle=True, drop_last=True, seed=turn)
             options = WorkerOptions() if side != ASKED else WorkerOptions(prefetch=0)
             times = []
@@ -98,23 +87,15 @@ def run(
                 "num_requests": store.num_requests,
             }
 
-        rows = [
-            row for number in workers for row in _rows(partial(epoch, num_workers=number), rounds, number)
-        ]
+        rows = []
+        for number in workers:
+            found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+            for turn, side in in_turn((LOCAL, AHEAD, ASKED), rounds):
+                found[side].append(epoch(side, turn, number))
+                if side == AHEAD:  # its cache is there now
+                    found[AGAIN].append(epoch(AGAIN, turn, number))
+            rows += [{"workers": number, **row} for row in compared_rates(found, "clips_per_sec", LOCAL)]
     return {"kind": kind, "mb": num_bytes / 1e6, "rows": rows}
-
-
-def _rows(
-    epoch: Callable[[str, int], dict[str, float]], rounds: int, num_workers: int
-) -> list[dict[str, Any]]:
-    """A row for each side."""
-    found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
-    for turn, side in in_turn((LOCAL, AHEAD, ASKED), rounds):
-        found[side].append(epoch(side, turn))
-        if side == AHEAD:  # its cache is there now
-            found[AGAIN].append(epoch(AGAIN, turn))
-    rows = compared_rates(found, "clips_per_sec", LOCAL)
-    return [{"workers": num_workers, **row} for row in rows]
 
 
 def _write_set(folder: Path, num_videos: int) -> int:
@@ -129,7 +110,7 @@ def _write_set(folder: Path, num_videos: int) -> int:
     num_shards = -(-num_videos // _VIDEOS_OF_SHARD)
     for shard in range(num_shards):
         with ShardWriter(folder, PackSettings(shard, num_shards, _SIZE[1], _QUALITY, bytes(16))) as writer:
-            for number in range(shard * _VIDEOS_OF_SHARD, min((shard + 1) * _VIDEOS_OF_SHARD, num_videos)):
+            for number in range(num_videos)[shard * _VIDEOS_OF_SHARD :][:_VIDEOS_OF_SHARD]:
                 at = number % _NUM_FRAMES
                 writer.add(f"{number}.mp4", number % 10, 25.0, _SIZE, frames[at:] + frames[:at])
     return sum(path.stat().st_size for path in folder.iterdir())

@@ -4,7 +4,6 @@ A run that is complete is kept and not repeated, so a benchmark that was stopped
 """
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Any
 
 import paddle
 
-from benchmarks.measuring import ROOT, Positive
+from benchmarks.measuring import ROOT, Positive, children_sec
 from paddlevideo_fast.cli import timed_progress
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
@@ -112,14 +111,13 @@ def finished_run(config: str, overrides: Sequence[str], folder: Path) -> dict[st
 def _run(config: str, overrides: Sequence[str], folder: Path) -> dict[str, Any]:
     flags = [part for override in overrides for part in ("-o", override)]
     command = [sys.executable, str(ROOT / "tools" / "main.py"), "-c", config, *flags]
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    before, began = children_sec(), time.perf_counter()
     with (folder / "console.log").open("wb") as log:
         code = subprocess.call(command, stdout=log, stderr=log)
-    wall_sec, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = {"wall_sec": time.perf_counter() - began, "cpu_sec": children_sec() - before}
     if code:
         raise PaddleVideoFastError(f"{folder}/console.log: the run ended with {code}; its last lines say why")
-    cpu_sec = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"wall_sec": wall_sec, "cpu_sec": cpu_sec, **_read(folder / "metrics.jsonl")}
+    return {**spent, **_read(folder / "metrics.jsonl")}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -148,33 +148,15 @@ def _half_written(folder: Path) -> list[Path]:
     return [path for path in folder.glob(".saving-*") if path.exists()]
 
 
-class Net(paddle.nn.Layer):
-    """Linear layers, one after the other.
-
-    Args:
-        num_parameters: about so many.
-    """
-
-    def __init__(self, num_parameters: int) -> None:
-        super().__init__()
-        self.width = max(int((num_parameters / _LAYERS) ** 0.5), 2)
-        self.layers = paddle.nn.LayerList([paddle.nn.Linear(self.width, self.width) for _ in range(_LAYERS)])
-
-    def forward(self, clips: Any) -> Any:
-        for layer in self.layers:
-            clips = paddle.tanh(layer(clips))
-        return clips
-
-    def loss(self, logits: Any, labels: Any) -> Any:
-        return paddle.nn.functional.cross_entropy(logits, labels)
-
-
 def _trainer(num_parameters: int, num_steps: int) -> Trainer:
-    """A trainer whose steps are a function of their number alone."""
+    """A trainer of about so many parameters, whose steps are a function of their number alone."""
     paddle.seed(0)
-    model = Net(num_parameters)
+    width = max(int((num_parameters / _LAYERS) ** 0.5), 2)
+    layers = [layer for _ in range(_LAYERS) for layer in (paddle.nn.Linear(width, width), paddle.nn.Tanh())]
+    model = paddle.nn.Sequential(*layers)
+    model.loss = paddle.nn.functional.cross_entropy
     optimizer = paddle.optimizer.Momentum(0.01, 0.9, parameters=model.parameters())
-    loader = BatchList([_batch(step, model.width) for step in range(num_steps)])
+    loader = BatchList([_batch(step, width) for step in range(num_steps)])
     return Trainer(model, optimizer, lambda phase: loader, paddle.to_tensor, plain_phases(1))
 
 

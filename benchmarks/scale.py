@@ -20,7 +20,7 @@ from paddlevideo_fast.command_line import count
 from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
 from paddlevideo_fast.errors import DistributionError
 from paddlevideo_fast.machine import tune_process
-from paddlevideo_fast.modeling import Preprocess, build_model, count_parameters
+from paddlevideo_fast.modeling import Preprocess, build_model
 from paddlevideo_fast.schedule.phases import plain_phases
 from paddlevideo_fast.solver import build_optimizer
 
@@ -48,9 +48,8 @@ def run(
         rounds: of each kind.
 
     Returns:
-        "clips_per_sec" of "one" and of "all", "speedup" between them, "efficiency", which is the speedup
-        over the number of processes, "communication", the share of the time of "all" that the exchange of
-        gradients takes; medians over rounds.
+        "clips_per_sec" of "one" and of "all", "speedup" between them, "communication", the share of the time
+        of "all" that the exchange of gradients takes; medians over rounds.
 
     Raises:
         DistributionError: the processes do not come to their end; the message has their output.
@@ -71,20 +70,18 @@ def run(
     speedups = [processes * ratio for ratio in ratios(one, together)]
     speedup = statistics.median(speedups)
     return {
-        "parameters": seconds["parameters"],
         "clips_per_sec": {
             "one": batch_size * steps / statistics.median(one),
             "all": processes * batch_size * steps / statistics.median(together),
         },
         "speedup": speedup,
         "speedup_spread": [min(speedups), max(speedups)],
-        "efficiency": speedup / processes,
         "communication": statistics.median(1 - quiet / full for quiet, full in zip(silent, together)),
     }
 
 
 def train_rounds(batch_size: int, width: int, steps: int, rounds: int) -> dict[str, Any]:
-    """The part of one rank: the seconds of each round of each kind, and the number of parameters."""
+    """The part of one rank: the seconds of each round of each kind."""
     distribution = FleetDistribution()
     with distribution.failure_detector():
         model = _model(width)
@@ -101,7 +98,7 @@ def train_rounds(batch_size: int, width: int, steps: int, rounds: int) -> dict[s
                 loops[name]()
             if turn >= 0:
                 seconds[name].append(time.perf_counter() - began)
-    return {**seconds, "parameters": count_parameters(build_model(model))}
+    return seconds
 
 
 def _model(width: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 import paddle
@@ -48,10 +49,8 @@ def run(
         this one's, the median over neighbouring pairs) and "mib", the peak of extra memory: what Paddle's
         allocator counts and what numpy allocates, added (None where this Paddle cannot reset its count).
     """
-    passes = ("forward", "forward+backward")
-    return {
-        "rows": [row for size in shape for each in passes for row in _compare(size, each, num_seg, repeats)]
-    }
+    kinds = product(shape, ("forward", "forward+backward"))
+    return {"rows": [row for size, passes in kinds for row in _compare(size, passes, num_seg, repeats)]}
 
 
 def _compare(shape: Sequence[int], passes: str, num_seg: int, repeats: int) -> list[dict[str, Any]]:

@@ -241,10 +241,10 @@ def _clip_ratios(name: str, kind: str) -> list[str]:
 
 
 def _preset_cells(row: Any) -> list[str]:
-    sources = {"original": ("pipeline", "video"), "dense": ("pipeline_dense", "prepared")}
-    clips = sources.get(row["preset"], ("pipeline", "prepared") if row["preset"] == "sparse" else None)
-    cells = _cells("{bytes:.3g} | {sparse-8:.1f}× | {32x2:.1f}×", row)
-    return ["", "", *cells, *(_clip_ratios(*clips) if clips else ["", ""])]
+    kinds = {"original": "video", "sparse": "prepared", "dense": "prepared"}
+    result = "pipeline_dense" if row["preset"] == "dense" else "pipeline"
+    clips = _clip_ratios(result, kinds[row["preset"]]) if row["preset"] in kinds else ["", ""]
+    return ["", "", *_cells("{bytes:.3g} | {sparse-8:.1f}× | {32x2:.1f}×", row), *clips]
 
 
 def _packed() -> Rows:
@@ -326,9 +326,8 @@ def _reader_trials() -> Rows:
     """Outcomes of reading damaged files, by reader."""
     readers = load("reader_trials")["parts"]["damage"]["readers"]
     outcomes = (*WITHOUT_A_WORD, REFUSED, REPLACED, RIGHT)
-    return [
-        ["", _wrong(readers[name]), *(str(readers[name][outcome]) for outcome in outcomes)] for name in _TRIED
-    ]
+    found = [readers[name] for name in _TRIED]
+    return [["", _wrong(one), *(str(one[outcome]) for outcome in outcomes)] for one in found]
 
 
 def _reader_trials_files() -> Rows:

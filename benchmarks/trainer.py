@@ -78,10 +78,8 @@ def _trainer_loop(batches: list[Batch], folder: Path) -> Callable[[int], None]:
     loader = BatchList(batches)
 
     def loop(turn: int) -> None:
-        callbacks: list[Callback] = [
-            LearningRate(curve),
-            Recorder([ConsoleSink(), JsonLinesSink(folder / "metrics.jsonl")], interval=10),
-        ]
+        recorder = Recorder([ConsoleSink(), JsonLinesSink(folder / "metrics.jsonl")], interval=10)
+        callbacks: list[Callback] = [LearningRate(curve), recorder]
         Trainer(model, optimizer, lambda phase: loader, Preprocess(), plain_phases(1), callbacks).fit()
 
     return loop

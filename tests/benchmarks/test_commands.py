@@ -16,12 +16,11 @@ from benchmarks import (
     cpu_child,
     exactness,
     gpu,
-    int8,
     live,
     loader,
-    onnx_gpu,
     paddlevideo,
     pipeline,
+    programs,
     reader,
     scale,
 )
@@ -61,9 +60,9 @@ def test_wrong_input_is_one_message(command, capsys):
 
 
 def test_without_a_gpu_its_benchmarks_are_one_message(command, capsys, monkeypatch):
-    monkeypatch.setattr("benchmarks.onnx_gpu.installed_gpus", list)
+    monkeypatch.setattr("benchmarks.programs.installed_gpus", list)
     monkeypatch.setattr("benchmarks.dali.installed_gpus", list)
-    for words in (["onnx_gpu"], ["dali", "--gpu", "0", "a.mp4"]):
+    for words in (["programs", "--gpu"], ["dali", "--gpu", "0", "a.mp4"]):
         assert command("benchmark").main(words) == 2
         assert "the driver of NVIDIA lists" in capsys.readouterr().err
 
@@ -72,13 +71,13 @@ def test_without_a_gpu_its_benchmarks_are_one_message(command, capsys, monkeypat
 @needs_onnx
 def test_programs_on_a_gpu_are_timed_beside_the_cpu(monkeypatch):
     """Rehearsed on the CPU, with a small network."""
-    monkeypatch.setattr(onnx_gpu, "installed_gpus", lambda: [Gpu("a card", 90)])
-    monkeypatch.setattr(onnx_gpu, "ProgramOptions", lambda providers: ProgramOptions(providers=("cpu",)))
-    monkeypatch.setattr(int8, "NETWORKS", {"small": ["../quickstart/tsm_motion.yaml"]})
-    monkeypatch.setattr(int8, "write_clips", lambda folder, num_clips: write_clips(folder, num_clips, 4))
-    result = onnx_gpu.run(["small"])
+    monkeypatch.setattr(programs, "installed_gpus", lambda: [Gpu("a card", 90)])
+    monkeypatch.setattr(programs, "ProgramOptions", lambda providers: ProgramOptions(providers=("cpu",)))
+    monkeypatch.setattr(programs, "NETWORKS", {"small": ["../quickstart/tsm_motion.yaml"]})
+    monkeypatch.setattr(programs, "write_clips", lambda folder, num_clips: write_clips(folder, num_clips, 4))
+    result = programs.run(["small"], gpu=True)
     row = result["networks"]["small"]
-    assert result["gpu"] == "a card"
+    assert result["card"] == "a card"
     assert {batch: [*ms] for batch, ms in row["ms"].items()} == {
         "1": ["CPU", "CUDA", "CUDA, 16 bits"],
         "8": ["CUDA", "CUDA, 16 bits"],

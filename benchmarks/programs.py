@@ -1,24 +1,32 @@
-"""Exported networks in float32 and in int8: time of a clip, size, and top-1 of trained ones."""
+"""Exported networks: time of a clip and size in float32 and in int8, top-1 of trained ones; or on a GPU."""
 
+import math
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
-from benchmarks.measuring import Positive, write_clips, write_list
+from benchmarks.measuring import Positive, versions_of, write_clips, write_list
 from benchmarks.networks import write_random_weights
-from paddlevideo_fast.apps.export.export import Calibration, ExportedFiles, ExportOptions, export_model
+from paddlevideo_fast.apps.export.export import (
+    Calibration,
+    ExportedFiles,
+    ExportOptions,
+    deviation_of,
+    export_model,
+)
 from paddlevideo_fast.apps.predict.predictor import Prediction, Predictor
 from paddlevideo_fast.apps.predict.program import ProgramOptions, median_times, open_program
 from paddlevideo_fast.apps.predict.recipe import read_recipe
 from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.engine.output import weights_of_run
-from paddlevideo_fast.errors import ProgramError
+from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError
 from paddlevideo_fast.loader import build_dataset
-from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.machine import installed_gpus, num_cores
 
 # A built-in config, and what must change to read videos.
 NETWORKS: Mapping[str, Sequence[str]] = {
@@ -33,15 +41,21 @@ NETWORKS: Mapping[str, Sequence[str]] = {
     "VideoMAE ViT-S, 16×224²": ["videomae/videomae_vit_s_k400_videos.yaml"],
 }
 _NUM_CLIPS = 4  # that calibrate a network with random weights
-OPSET = 13
+_OPSET = 13
+
+
+_BATCH_SIZES = (1, 8)  # on a GPU
+_SEARCHES = ("HEURISTIC", "EXHAUSTIVE")  # of cuDNN's algorithms; the second is onnxruntime's default
+_CPU, _CUDA, _HALF = "CPU", "CUDA", "CUDA, 16 bits"
 
 
 def run(
     networks: Annotated[Sequence[str], NETWORKS] = tuple(NETWORKS),
     trained: Sequence[Path] = (),
     calibration_clips: Positive = 128,
+    gpu: bool = False,
 ) -> dict[str, Any]:
-    """Exports each network twice, in float32 and in int8, and runs the programs in turn.
+    """Exports each network twice, in float32 and in int8, and runs the programs in turn; or on a GPU.
 
     Networks of NETWORKS have random weights and noise as videos, which changes no time. Those that are
     trained are exported as users do it, and predict their whole validation list.
@@ -50,25 +64,39 @@ def run(
         networks: to time; by default, all.
         trained: output folders of runs whose top-1 is compared.
         calibration_clips: of a trained network.
+        gpu: time the ONNX programs in 32 and in 16 bits on a GPU, in place of int8.
 
     Returns:
         "cores", and "networks" and "trained": for each the median "ms" of a clip and the "mb" of the files,
         both by program, "float_layers", and "ratio": time of the float ONNX program over int8's. Of a trained
-        network "top1", by program, and the "videos" of its list.
+        network "top1", by program, and the "videos" of its list. With `gpu`, "card", "onnxruntime" and for
+        each network "ms" of a clip, by the clips of a batch and the program, on the CPU with one clip;
+        "deviation" of the logits from the CPU's, None where numbers of random weights are too large for 16
+        bits; "new_shape_ms": by the search, the first run with a batch of another size.
+
+    Raises:
+        PaddleVideoFastError: there is no GPU, or onnxruntime computes on none.
     """
+    result: dict[str, Any] = {"cores": num_cores()}
+    if gpu:
+        gpus = installed_gpus()
+        if not gpus:
+            raise PaddleVideoFastError("the driver of NVIDIA lists no GPU here")
+        (version,) = versions_of("onnxruntime-gpu", "onnxruntime").values()
+        result |= {"card": gpus[0].name, "onnxruntime": version}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        timed = {title: _timed(folder, title) for title in networks}
+        result["networks"] = {title: (_on_gpu if gpu else _timed)(folder, title) for title in networks}
         runs = {given.name: _trained(folder, given, calibration_clips) for given in trained}
-    return {"cores": num_cores(), "networks": timed, "trained": runs}
+    return {**result, "trained": runs}
 
 
 def _timed(folder: Path, title: str) -> dict[str, Any]:
-    cfg, weights = random_network(folder, title)
+    cfg, weights = _random_network(folder, title)
     return _compared(_exports(cfg, weights, weights.parent, _NUM_CLIPS))
 
 
-def random_network(folder: Path, title: str) -> tuple[Config, Path]:
+def _random_network(folder: Path, title: str) -> tuple[Config, Path]:
     """The config of one of NETWORKS with made-up videos, and random weights in a folder of their own."""
     listed = write_list(folder, list(folder.glob("*.mp4")) or write_clips(folder, 2 * _NUM_CLIPS))
     config, *overrides = NETWORKS[title]
@@ -94,7 +122,7 @@ def _trained(folder: Path, given: Path, num_clips: int) -> dict[str, Any]:
 
 def _exports(cfg: Config, weights: Any, folder: Path, num_clips: int) -> tuple[ExportedFiles, ExportedFiles]:
     one, other = (
-        export_model(cfg, weights, folder / name, name, ExportOptions(onnx_opset=OPSET, int8=int8))
+        export_model(cfg, weights, folder / name, name, ExportOptions(onnx_opset=_OPSET, int8=int8))
         for name, int8 in (("float", None), ("int8", Calibration(None, num_clips)))
     )
     return one, other
@@ -127,3 +155,54 @@ def _compared(exports: tuple[ExportedFiles, ExportedFiles]) -> dict[str, Any]:
         "ratio": sec["float ONNX"] / sec["int8 ONNX"],
         "float_layers": len(measured["float_layers"]),
     }
+
+
+def _on_gpu(folder: Path, title: str) -> dict[str, Any]:
+    cfg, weights = _random_network(folder, title)
+    options = (ExportOptions(onnx_opset=_OPSET, onnx_fp16=fp16) for fp16 in (False, True))
+    full, half = (
+        export_model(cfg, weights, weights.parent / str(number), options=each).onnx
+        for number, each in enumerate(options)
+    )
+    assert full is not None
+    assert half is not None
+    on_gpu = ProgramOptions(providers=("cuda",))
+    programs = {
+        _CPU: open_program(full),
+        _CUDA: open_program(full, options=on_gpu),
+        _HALF: open_program(half, options=on_gpu),
+    }
+    noise = np.random.default_rng(0).standard_normal(Predictor(full).any_clip().shape).astype("float32")
+    expected = programs[_CPU].run(noise)
+    times = {}
+    for batch_size in _BATCH_SIZES:
+        timed = {name: each for name, each in programs.items() if batch_size == 1 or name != _CPU}
+        sec = median_times(timed, np.repeat(noise, batch_size, 0))
+        times[str(batch_size)] = {name: 1e3 * each / batch_size for name, each in sec.items()}
+    return {
+        "ms": times,
+        "deviation": {
+            name: value if math.isfinite(value := deviation_of(programs[name].run(noise), expected)) else None
+            for name in (_CUDA, _HALF)
+        },
+        "new_shape_ms": _first_runs(full, noise),
+    }
+
+
+def _first_runs(file: Path, clip: np.ndarray) -> dict[str, float]:
+    """Milliseconds of the first run with a second clip, by the search."""
+    import onnxruntime
+
+    found = {}
+    for search in _SEARCHES:
+        chosen = ("CUDAExecutionProvider", {"cudnn_conv_algo_search": search})
+        settings = onnxruntime.SessionOptions()
+        settings.log_severity_level = 3  # errors
+        providers = [chosen, "CPUExecutionProvider"]
+        session = onnxruntime.InferenceSession(str(file), settings, providers=providers)
+        name = session.get_inputs()[0].name
+        session.run(None, {name: clip})
+        began = time.perf_counter()
+        session.run(None, {name: np.repeat(clip, 2, 0)})
+        found[search] = 1e3 * (time.perf_counter() - began)
+    return found
