@@ -26,6 +26,7 @@ from tests.support.tiers import (  # noqa: F401  hooks
     pytest_addoption,
     pytest_collection_modifyitems,
     pytest_configure,
+    pytest_ignore_collect,
     pytest_runtest_call,
 )
 

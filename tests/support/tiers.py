@@ -1,6 +1,7 @@
 """The tiers of the suite: what a test touches, and that one without `slow` is quick.
 
-`tests/conftest.py` takes the hooks from here. Markers of what a test touches come from the fixtures that it
+`tests/conftest.py` takes the hooks from here. In a copy without `extensions/`, `sources/`, `jobs/` and `apps/`, where
+`tests/core_alone.py` runs the tests of the core, files that import one of them are left out. Markers of what a test touches come from the fixtures that it
 uses and from what its file imports, so that nobody has to write them and none is wrong.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +30,17 @@ _TOUCHES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "store": (("tests.support.stores",), ("http_store", "s3_store")),
     "browser": (("tests.support.browser",), ()),
 }
+PACKAGE = Path(__file__).resolve().parents[2] / "paddlevideo_fast"
+ANNEXES = ("extensions", "sources", "jobs", "apps")
+_USES_ANNEX = re.compile(rf"\bpaddlevideo_fast\.({'|'.join(ANNEXES)})\b|tests\.support\.(stores|dali_codecs)")
 _TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leaves out a file that imports an annex where there is none."""
+    if any((PACKAGE / name).is_dir() for name in ANNEXES) or collection_path.suffix != ".py":
+        return None
+    return bool(_USES_ANNEX.search(collection_path.read_text(encoding="utf-8"))) or None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
