@@ -14,7 +14,7 @@ TEST_EXTRAS ?= cpu,dev
 # Begins a command that installs into the environment of folder $(1).
 install = $(if $(UV),$(UV) pip install -q --python $(1)/bin/python,$(1)/bin/python -m pip install -q)
 
-.PHONY: help setup setup-test quickstart lint test test-fast test-slow test-all test-lowest test-paddle-gpu test-gpu test-trackers test-paddlex test-store compare mutate bench docs site dist
+.PHONY: help setup setup-test quickstart lint test test-fast test-slow test-all test-core test-lowest test-paddle-gpu test-gpu test-trackers test-paddlex test-store compare mutate bench docs site dist
 .PHONY: test-wheel clean
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make quickstart     setup, write the motion data set, train TSM, validate, print top-1"
 	@echo "make test           setup with the test extras, lint, all tests but the slow ones"
 	@echo "make test-all       make test, then the slow tests: whole runs and long trials"
+	@echo "make test-core      the tests of the core, without extensions/, sources/, jobs/ and apps/"
 	@echo "make test-lowest    the suite on the oldest version of every package, paddlepaddle 2.6.2 too, in $(LOWEST_VENV)"
 	@echo "make test-paddle-gpu  the suite on paddlepaddle-gpu 2.6.2, in $(PADDLE_GPU_VENV); without a GPU on the CPU"
 	@echo "make test-gpu       the suite for a GPU, in $(VENV); without one it says what it would run, and why not"
@@ -71,6 +72,10 @@ test-slow: setup-test
 	$(BIN)/python -m pytest -n 2 -m slow $(PYTEST_ARGS)
 
 test-all: test test-slow
+
+# The tests of the core in a copy of this tree without extensions/, sources/, jobs/ and apps/.
+test-core: setup-test
+	$(BIN)/python tests/core_alone.py $(PYTEST_ARGS)
 
 # The lower bounds of pyproject.toml, all at once. Only uv installs lowest versions; fleet of Paddle 2.6 needs protobuf<7.
 test-lowest:

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.measuring import ROOT, load
 from benchmarks.reader_trials import REFUSED, REPLACED, RIGHT, WITHOUT_A_WORD
-from paddlevideo_fast.config.zoo import read_zoo
+from paddlevideo_fast.apps.zoo.zoo import read_zoo
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.extensions.report import picture
 

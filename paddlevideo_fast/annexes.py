@@ -42,6 +42,7 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "head": {"VideoMAEDecoder": "extensions.pretraining.model"},
     "weight record": {"LoRA@@": "extensions.lora.files"},
+    "advice": {"weights": "apps.zoo.zoo", "list": "apps.zoo.zoo"},
     "flag": {"--folds": "apps.folds.folds"},
 }
 
@@ -79,10 +80,10 @@ _COMMANDS = {
     "convert": CommandRow("apps.convert.command", "convert weights of another toolkit"),
     "doctor": CommandRow("apps.doctor.command", "say where the time of a training goes"),
     "plan": CommandRow("apps.doctor.plan_command", "show what a multigrid run does and costs"),
-    "launch": CommandRow("cli.launch", "start the processes of a run on several devices"),
+    "launch": CommandRow("apps.launch.command", "start the processes of a run on several devices"),
     "config": CommandRow("cli.config", "show a config as it is run, or copy one to change it", is_group=True),
     "zoo": CommandRow("apps.zoo.command", "list the built-in configs with what they need"),
-    "completion": CommandRow("cli.completion", "print a script for completion in a shell"),
+    "completion": CommandRow("apps.completion.command", "print a script for completion in a shell"),
     "data": CommandRow("apps.data.command", "make lists, check, re-encode and pack data sets", is_group=True),
 }
 # extensions that take part in a run whose config does not name them

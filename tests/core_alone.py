@@ -2,8 +2,8 @@
 
     python tests/core_alone.py [ARGUMENT OF PYTEST ...]        or        make test-core
 
-Left out are tests that use an annex: those whose file imports one, and those with the marker `annex`. The exit code is
-that of pytest.
+Left out are tests that use an annex: those whose file imports one, those with the marker `annex`, and
+those that read from a store. The exit code is the one of pytest.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
-from paddlevideo_fast.config.zoo import Published, read_metafiles
+from paddlevideo_fast.apps.zoo.zoo import Published, read_metafiles
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = tuple(ROOT / "docs" / lang / "model_zoo.md" for lang in ("en", "zh-CN"))

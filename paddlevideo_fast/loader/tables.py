@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paddlevideo_fast.config.zoo import maker_of_list
+from paddlevideo_fast import annexes
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import AnnotationError, cause_of, shown
 from paddlevideo_fast.io.files import as_path, read_names, whence
@@ -120,7 +120,8 @@ def _lines(file_path: str) -> list[str]:
     try:
         return read_names(file_path)
     except FileNotFoundError:
-        maker = maker_of_list(file_path)
+        zoo = annexes.load("advice", "list")
+        maker = zoo and zoo.maker_of_list(file_path)
         advice = f"type  {maker}  or check" if maker else "check"
         text = f"there is no such list; {advice} file_path in DATASET{whence(file_path)}"
         raise AnnotationError(f"{file_path}: {text}") from None

@@ -13,7 +13,7 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from paddlevideo_fast.config.zoo import source_of_weights
+from paddlevideo_fast import annexes
 from paddlevideo_fast.errors import ObjectMissingError, StoreAwayError, WeightError, cause_of
 from paddlevideo_fast.io.files import fingerprint, whence
 from paddlevideo_fast.io.urls import is_url
@@ -65,7 +65,8 @@ def map_file(path: str | Path) -> Iterator[mmap.mmap]:
         with open(fetch_weights(path), "rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError as exc:
-        advice = source_of_weights(str(path)) or "check the path"
+        zoo = annexes.load("advice", "weights")
+        advice = (zoo and zoo.source_of_weights(str(path))) or "check the path"
         raise WeightError(f"{path}: there is no such file; {advice}{whence(path)}") from exc
     except (OSError, ValueError) as exc:
         raise WeightError(f"{path}: cannot be read: {getattr(exc, 'strerror', None) or exc}") from exc

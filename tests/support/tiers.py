@@ -1,8 +1,9 @@
 """The tiers of the suite: what a test touches, and that one without `slow` is quick.
 
-`tests/conftest.py` takes the hooks from here. In a copy without `extensions/`, `sources/`, `jobs/` and `apps/`, where
-`tests/core_alone.py` runs the tests of the core, files that import one of them are left out. Markers of what a test touches come from the fixtures that it
-uses and from what its file imports, so that nobody has to write them and none is wrong.
+`tests/conftest.py` takes the hooks from here. Markers of what a test touches come from the fixtures that it
+uses and from what its file imports, so that nobody has to write them and none is wrong. In a copy without
+`extensions/`, `sources/`, `jobs/` and `apps/`, where `tests/core_alone.py` runs the tests of the core, files
+that import one of them are left out.
 """
 
 from __future__ import annotations

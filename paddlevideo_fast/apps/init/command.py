@@ -36,11 +36,11 @@ from paddlevideo_fast.apps.init.new_config import (
     kept_config,
     recipe_of,
 )
+from paddlevideo_fast.apps.zoo.zoo import source_of_weights
 from paddlevideo_fast.cli.command import quiet_import, say
 from paddlevideo_fast.command_line import PROGRAM, CommandParser, count
 from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.files import atomic_write_text

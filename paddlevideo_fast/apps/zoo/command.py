@@ -19,7 +19,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.registry import did_you_mean
 
 if TYPE_CHECKING:
-    from paddlevideo_fast.config.zoo import Entry, Published
+    from paddlevideo_fast.apps.zoo.zoo import Entry, Published
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -37,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the list; 2: nothing fits the words."""
-    from paddlevideo_fast.config.zoo import read_zoo
+    from paddlevideo_fast.apps.zoo.zoo import read_zoo
 
     entries = read_zoo()
     all_are_names = set(args.words) <= {entry.name for entry in entries}
@@ -70,7 +70,7 @@ def _table(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _details(entry: Entry) -> Iterator[str]:
-    from paddlevideo_fast.config.zoo import source_of_weights
+    from paddlevideo_fast.apps.zoo.zoo import source_of_weights
 
     def line(title: str, text: str) -> str:
         return f"  {title:<13}{text}"

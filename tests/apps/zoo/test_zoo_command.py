@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from paddlevideo_fast.apps.zoo.zoo import read_zoo, source_of_weights
 from paddlevideo_fast.cli.commands import COMMANDS
 from paddlevideo_fast.config.builtin import built_in_configs
-from paddlevideo_fast.config.zoo import read_zoo, source_of_weights
 from paddlevideo_fast.errors import AnnotationError, WeightError
 
 main = COMMANDS["zoo"].start

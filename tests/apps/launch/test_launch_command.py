@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.cli import launch
+from paddlevideo_fast.apps.launch import command as launch
 from paddlevideo_fast.cli.commands import COMMANDS
 
 main = COMMANDS["launch"].start
-SCRIPT = str(Path(launch.__file__).resolve().parents[1] / "__main__.py")
+SCRIPT = str(Path(launch.__file__).resolve().parents[2] / "__main__.py")
 
 START = """
 import sys
-from paddlevideo_fast.cli.launch import start
+from paddlevideo_fast.apps.launch.command import start
 sys.exit(start(["sh", "-c", sys.argv[1]], 2))
 """
 

@@ -1,0 +1,1 @@
+"""The command that starts the processes of a run on several devices."""
