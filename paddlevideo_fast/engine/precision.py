@@ -70,7 +70,7 @@ class Precision:
 
     def backward(self, loss: paddle.Tensor) -> None:
         """Back-propagates a scalar loss."""
-        loss.backward()
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
     def optimizer_step(self, optimizer: paddle.optimizer.Optimizer, model: VideoModel) -> bool:
         """Applies the gathered gradients of the model and clears them.
@@ -88,10 +88,16 @@ class Precision:
 
     def state_dict(self) -> dict[str, Any]:
         """JSON values that a checkpoint must hold: the state of the scaler, empty without one."""
-        return {}
+        state = {} if self.scaler is None else self.scaler.state_dict()
+        stored = ("scale", "incr_count", "incr_every_n_steps")
+        return {name: np.asarray(state[name]).tolist() for name in stored if name in state}
 
     def set_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what `state_dict` gave; the state of another precision is ignored."""
+        if state and self.scaler is not None:
+            counts = {name: int(state[name]) for name in ("incr_count", "incr_every_n_steps")}
+            scale = [float(state["scale"][0])]
+            self.scaler.load_state_dict({**self.scaler.state_dict(), **counts, "scale": scale})
 
 
 class MixedPrecision(Precision):
@@ -164,9 +170,6 @@ class MixedPrecision(Precision):
     def cast_frozen(self, model: nn.Layer) -> None:
         paddle.amp.decorate(model, level="O2", dtype=self.dtype, excluded_layers=list(_NORMS))
 
-    def backward(self, loss: paddle.Tensor) -> None:
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
-
     def optimizer_step(self, optimizer: paddle.optimizer.Optimizer, model: VideoModel) -> bool:
         if self.scaler is None:
             return super().optimizer_step(optimizer, model)
@@ -191,17 +194,6 @@ class MixedPrecision(Precision):
             )
         self.scaler.set_init_loss_scaling(scale)
         logger.info("float16 overflows: this step is left out, and the loss scale is now %.0f", scale)
-
-    def state_dict(self) -> dict[str, Any]:
-        state = {} if self.scaler is None else self.scaler.state_dict()
-        stored = ("scale", "incr_count", "incr_every_n_steps")
-        return {name: np.asarray(state[name]).tolist() for name in stored if name in state}
-
-    def set_state_dict(self, state: dict[str, Any]) -> None:
-        if state and self.scaler is not None:
-            counts = {name: int(state[name]) for name in ("incr_count", "incr_every_n_steps")}
-            scale = [float(state["scale"][0])]
-            self.scaler.load_state_dict({**self.scaler.state_dict(), **counts, "scale": scale})
 
 
 class RoundedPrecision(Precision):
