@@ -271,7 +271,8 @@ def show_run(run: Callable[..., Any], as_json: bool, save: Path | None, **option
 def as_text(result: Mapping[str, Any], title: str = "") -> str:
     """A result as text: first its single values, then its lists, and mappings, of rows as tables."""
     rows = [{"": name, **row} for name, row in result.items() if isinstance(row, Mapping)]
-    if rows and not any(isinstance(value, Mapping) for row in rows for value in row.values()):
+    is_flat = not any(isinstance(value, Mapping) for row in rows for value in row.values())
+    if rows and len(rows) == len(result) and is_flat:
         return _table(title, rows)
     single, parts = [title] if title else [], []
     for name, value in result.items():

@@ -130,6 +130,7 @@ def test_a_result_is_shown_as_text():
         "rows": [{"name": "a", "sec": 0.5}, {"name": "longer", "error": None}],
         "networks": {"tsm": {"1": {"now": {"step": [1.0, 2.0]}}}},
         "sides": {"plain": {"sec": 1.0}, "other": {"sec": 2.0}},
+        "clips_per_sec": {"one": 4.0, "all": 7.0},
     }
     assert as_text(result) == "\n".join(
         [
@@ -149,6 +150,10 @@ def test_a_result_is_shown_as_text():
             "       sec",
             "plain  1",
             "other  2",
+            "",
+            "clips_per_sec",
+            "one: 4",
+            "all: 7",
         ]
     )
 
