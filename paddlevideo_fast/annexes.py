@@ -15,6 +15,7 @@ from typing import NamedTuple
 # kind of a registry → name in it → module below `paddlevideo_fast` that registers it; extensions, the core's
 # first, in the order in which they take part in a run
 _TABLE: dict[str, dict[str, str]] = {
+    "file system": {"://": "sources.remote.paths"},  # all schemes
     "extension": {
         "FINETUNE": "engine.callbacks.finetune",
         "EMA": "engine.callbacks.ema",

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import av
 import cv2
@@ -19,7 +19,7 @@ from hypothesis import settings
 
 from paddlevideo_fast import registry
 from paddlevideo_fast.machine import tune_process
-from tests.support import numbered_clips, stores
+from tests.support import numbered_clips
 from tests.support.forking import Fresh, Template
 from tests.support.numbered_clips import draw, read_number, write_clip
 from tests.support.tiers import (  # noqa: F401  hooks
@@ -29,6 +29,9 @@ from tests.support.tiers import (  # noqa: F401  hooks
     pytest_ignore_collect,
     pytest_runtest_call,
 )
+
+if TYPE_CHECKING:
+    from tests.support.stores import Store
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -97,26 +100,30 @@ def _untouched_signals() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def _http_server() -> Iterator[stores.Store]:
+def _http_server() -> Iterator[Store]:
+    from tests.support import stores
+
     with stores.http_store() as store:
         yield store
 
 
 @pytest.fixture(scope="session")
-def _s3_server() -> Iterator[stores.Store]:
+def _s3_server() -> Iterator[Store]:
+    from tests.support import stores
+
     with stores.s3_store() as store:
         yield store
 
 
 @pytest.fixture
-def http_store(_http_server: stores.Store) -> stores.Store:
+def http_store(_http_server: Store) -> Store:
     """A plain HTTP server with ranges; see `tests/support/stores.py`."""
     _http_server.reset()
     return _http_server
 
 
 @pytest.fixture
-def s3_store(_s3_server: stores.Store, monkeypatch: pytest.MonkeyPatch) -> stores.Store:
+def s3_store(_s3_server: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     """An S3-compatible server and the environment that leads to it; see `tests/support/stores.py`."""
     _s3_server.reset()
     for name, value in _s3_server.environment.items():

@@ -16,7 +16,6 @@ from paddlevideo_fast import extras
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.errors import InstallationError, MissingExtraError
 from paddlevideo_fast.extras import check_versions, needing
-from paddlevideo_fast.sources.remote import stores
 
 pytestmark = pytest.mark.smoke
 REPO = Path(__file__).parents[1]
@@ -63,13 +62,6 @@ def test_a_package_that_is_too_old_is_one_sentence(installed):
         pytest.fail("nothing is imported")
     check_versions("serve", "another extra")
     check_versions("remote", "another package", "fsspec", "aiohttp")
-
-
-def test_a_store_says_that_its_driver_is_too_old(installed, monkeypatch):
-    installed["s3fs"] = "0.4.2"
-    monkeypatch.setattr(stores, "_stores", {})
-    with pytest.raises(InstallationError, match="reading s3://bucket/a.mp4 needs s3fs>="):
-        stores.read_all("s3://bucket/a.mp4", 100)
 
 
 def test_a_command_says_that_a_package_is_too_old(installed, capsys):

@@ -12,7 +12,8 @@ from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.decode import FrameStore
 from paddlevideo_fast.engine import Distribution, protocols
 from paddlevideo_fast.errors import SettingError, TransformError
-from paddlevideo_fast.io.urls import bare_url, is_url, join
+from paddlevideo_fast.io.paths import file_system, use_storage
+from paddlevideo_fast.io.urls import bare_url, join
 from paddlevideo_fast.loader import BadSamples, WorkerOptions
 from paddlevideo_fast.loader.annotations import VideoRecord, check_labels
 from paddlevideo_fast.loader.build import (
@@ -28,8 +29,6 @@ from paddlevideo_fast.loader.transforms.crop import RandomFlip
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.modeling import Preprocess, activation_of, classes_of
 from paddlevideo_fast.modeling.preprocess import Layout
-from paddlevideo_fast.sources.remote.block_cache import use_cache
-from paddlevideo_fast.sources.remote.stores import RetryPolicy, use_retry_policy
 
 _NUM_LOOKED_AT = 1000  # records
 _OF_CACHE = ("cache_gb", "block_kb", "prefetch")
@@ -94,7 +93,7 @@ def make_split(
         pipelines: that are built already.
     """
     split, training = spec.splits[name], name == "train"
-    use_storage(spec)
+    use_storage(spec.storage)
     num_classes = classes_of(spec.model)
     has_several = activation_of(spec.model) == "sigmoid"
     dataset = build_dataset(
@@ -121,13 +120,6 @@ def make_split(
     return Split(dataset, loader, preprocess, bad)
 
 
-def use_storage(spec: RunSpec) -> None:
-    """Has this process, and those that it forks, read files at URLs as STORAGE says."""
-    settings = spec.storage
-    use_retry_policy(RetryPolicy(settings.timeout_sec, unreachable_sec=settings.away_after_sec))
-    use_cache(settings.cache_dir, settings.cache_gb, settings.block_kb * 2**10)
-
-
 def _frames_cache(spec: RunSpec, name: SplitName) -> FrameStore | None:
     """Where decoded frames of DATASET.`name` are kept; None: nowhere."""
     settings = spec.storage
@@ -144,7 +136,7 @@ def _frames_cache(spec: RunSpec, name: SplitName) -> FrameStore | None:
 
 
 def _tell_what_storage_does(spec: RunSpec, name: SplitName, dataset: ClipDataset) -> None:
-    is_remote = any(is_url(record.path) for record in dataset.records[:_NUM_LOOKED_AT])
+    is_remote = not all(file_system(record.path).is_local for record in dataset.records[:_NUM_LOOKED_AT])
     if is_remote and spec.storage.cache_dir is None:
         text = (
             "its files lie at URLs, and each epoch reads them anew and waits for them: with "

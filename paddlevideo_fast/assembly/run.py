@@ -46,7 +46,7 @@ from paddlevideo_fast.errors import (
     shown,
 )
 from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.io.urls import is_url
+from paddlevideo_fast.io.paths import file_system
 from paddlevideo_fast.loader import build_dataset
 from paddlevideo_fast.loader.class_names import write_class_names
 from paddlevideo_fast.loader.dataset import ClipDataset
@@ -288,7 +288,7 @@ def _not_new(spec: RunSpec, weights: str, tested: ClipDataset, pipelines: Pipeli
     if chose and re.search("_best$|^best_model$|_average_greedy", file.name):
         texts.append(f"{chose} {share} chose these weights in validation")
         store = CheckpointStore(file.parent, spec.run.model_name)
-        mark = None if is_url(weights) else read_mark(Path(f"{store.latest()}.json"))
+        mark = read_mark(Path(f"{store.latest()}.json"))
         if mark and file.name.endswith("_best"):
             state = (mark["trainer"].get(key, {}) for key in ("best", "choice", "last_validation"))
             texts[-1] += f" ({best_of(*state)})"
@@ -297,7 +297,7 @@ def _not_new(spec: RunSpec, weights: str, tested: ClipDataset, pipelines: Pipeli
 
 def _num_shared(spec: RunSpec, name: SplitName, tested: ClipDataset, pipelines: Pipelines) -> int:
     """How many of the tested videos DATASET.`name` has, too; 0 where its list cannot be read."""
-    if not spec.holds(f"DATASET.{name}") or is_url(spec.splits[name].dataset["file_path"]):
+    if not spec.holds(f"DATASET.{name}") or not file_system(spec.splits[name].dataset["file_path"]).is_local:
         return 0
     try:
         other = build_dataset(
@@ -394,7 +394,7 @@ def _tell_end(spec: RunSpec, store: CheckpointStore, trainer: Trainer) -> None:
     weights = best if best.exists() else last and Path(f"{last}.pdparams")
     if not weights:
         return
-    kind, found = "best" if weights == best else "last", store.address(weights)
+    kind, found = "best" if weights == best else "last", store.mirror.address(weights)
     state = trainer.state
     chosen = best_of(state.best, state.choice, state.last_validation)
     logger.info("%s weights: %s (%s)", kind, found, chosen)

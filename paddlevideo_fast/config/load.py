@@ -25,7 +25,7 @@ from paddlevideo_fast.config.types import KeyPath, leaves
 from paddlevideo_fast.config.yaml_source import MAX_CHARACTERS, MAX_DEPTH, Budget, Source, dotted, parse
 from paddlevideo_fast.errors import ConfigError, shown
 from paddlevideo_fast.io.files import read_text, whence
-from paddlevideo_fast.io.urls import is_url, secret_in
+from paddlevideo_fast.io.urls import secret_in
 from paddlevideo_fast.log import get_logger, is_unicode
 from paddlevideo_fast.plugins import Import, import_all, installed_imports, located
 from paddlevideo_fast.registry import DATASETS, RECOGNIZERS, did_you_mean
@@ -147,11 +147,10 @@ def _refuse_secrets(config: Config) -> None:
     advice = (
         "the config is saved beside the checkpoints. Leave it out, and give it as the store's driver reads it"
     )
-    texts = ((path, text) for path, text in leaves(config) if isinstance(text, str))
-    found = {path: secret_in(text) for path, text in texts if is_url(text)}
-    problems = {path: f"the URL holds {secret}, and {advice}" for path, secret in found.items() if secret}
+    found = [(path, secret_in(text)) for path, text in leaves(config) if isinstance(text, str)]
+    problems = [config.problem(path, f"the URL holds {what}, and {advice}") for path, what in found if what]
     if problems:
-        raise ConfigError([config.problem(path, text) for path, text in problems.items()])
+        raise ConfigError(problems)
 
 
 def read_with_bases(path: str, trail: tuple[str, ...] = (), budget: Budget | None = None) -> Config:

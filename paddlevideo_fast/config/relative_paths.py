@@ -4,7 +4,7 @@ import os
 
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.errors import shown
-from paddlevideo_fast.io.urls import is_url, join
+from paddlevideo_fast.io.urls import absolute, join
 
 PATHS = "paths"
 _KEYS = ("file_path", "data_prefix", "class_names")
@@ -26,10 +26,8 @@ def place_paths(own: Config) -> None:
     if choice == "cwd" or not isinstance(data, dict):
         return
     folder = os.path.dirname(own.path or "")
-    folder = folder if is_url(folder) else os.path.abspath(folder)
     parts = [data, *(data.get(split) for split in ("train", "valid", "test"))]
     for section in [part for part in parts if isinstance(part, dict)]:
         for key in _KEYS:
             if isinstance(section.get(key), str):
-                path = join(folder, section[key])
-                section[key] = path if is_url(path) else os.path.normpath(path)
+                section[key] = absolute(join(folder, section[key]))

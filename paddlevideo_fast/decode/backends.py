@@ -10,14 +10,13 @@ import cv2
 import numpy as np
 
 from paddlevideo_fast.decode.container import open_container
-from paddlevideo_fast.decode.image_folder import guess_suffix, open_frames
+from paddlevideo_fast.decode.image_folder import open_frames
 from paddlevideo_fast.decode.index_cache import IndexCache
 from paddlevideo_fast.decode.orientation import turned
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource, path_of
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
-from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.log import is_unicode
 from paddlevideo_fast.registry import did_you_mean
 
@@ -172,10 +171,7 @@ VIDEO_EXTENSIONS = (
 
 
 def _open_folder(source: Source) -> VideoReader:
-    opened = VideoSource(source)
-    path = opened.url or path_of(source, "frames")
-    is_folder = is_url(path) or os.path.isdir(path)
-    return open_frames(path, guess_suffix(path)) if is_folder else open_frames(path)
+    return open_frames(VideoSource(source).url or path_of(source, "frames"), None)
 
 
 _OPENERS: dict[str, Callable[[Source], VideoReader]] = {

@@ -9,7 +9,7 @@ import av
 
 from paddlevideo_fast.decode.gaps import announced_bytes
 from paddlevideo_fast.decode.source import VideoSource
-from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.errors import ObjectError, VideoDecodeError
 
 # libav prints every oddity of a file to stderr; what matters is raised, with the path. Errors are heard, not
 # printed; PyAV would keep one to itself that is the same as the last one, of another file or reading.
@@ -142,8 +142,10 @@ class FileForLibav:
     def _tried(self, ask: Callable[..., Any], *given: int) -> Any:
         try:
             return ask(*given)
-        except BaseException:
+        except BaseException as error:
             self.has_failed = True
+            if isinstance(error, ObjectError):
+                raise VideoDecodeError(self.name, error.cause) from None
             raise
 
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import VideoDecodeError, cause_of
-from paddlevideo_fast.io.urls import is_url, join
-from paddlevideo_fast.sources.remote import stores
+from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.io.paths import file_system
+from paddlevideo_fast.io.urls import join
 
 _JPEG_START, _JPEG_END, _JPEG_SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
 _FRAME_MARKERS = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # these three are tables
@@ -97,7 +98,7 @@ class FrameFolderReader(VideoReader):
 
     Args:
         folder: where the images are; a path or a URL.
-        suffix: the images' names as a format string of the number.
+        suffix: the images' names as a format string of the number; None: as the images in the folder say.
         num_frames: as the annotation list has it; None counts the images 1, 2, 3, … that are there.
 
     Raises:
@@ -107,15 +108,15 @@ class FrameFolderReader(VideoReader):
     avg_fps = 0.0
 
     def __init__(
-        self, folder: str | Path, suffix: str = DEFAULT_SUFFIX, num_frames: int | None = None
+        self, folder: str | Path, suffix: str | None = DEFAULT_SUFFIX, num_frames: int | None = None
     ) -> None:
         self.path = str(folder)
-        self.suffix = suffix
-        if not is_url(self.path) and not os.path.isdir(self.path):
+        files = file_system(self.path)
+        if files.is_local and not os.path.isdir(self.path):
             cause = "is not a folder of frames" if os.path.exists(self.path) else "no such folder"
             raise VideoDecodeError(self.path, cause)
-        zero = join(self.path, suffix.format(0))
-        self._first = 1 - (stores.exists(zero) if is_url(zero) else os.path.exists(zero))
+        self.suffix = guess_suffix(self.path) if suffix is None else suffix
+        self._first = 1 - files.exists(join(self.path, self.suffix.format(0)))
         self.num_frames = self._count() if num_frames is None else int(num_frames)
         if self.num_frames < 1:
             raise VideoDecodeError(self.path, f"has no frame '{self._name(0)}'")
@@ -155,10 +156,7 @@ def read_image(file: str) -> bytes:
         VideoDecodeError: it cannot be read.
     """
     try:  # once a frame: without a path object and without a buffer
-        if is_url(file):
-            return stores.read_all(file, _MAX_IMAGE_BYTES)
-        with open(file, "rb", buffering=0) as image:
-            return image.read()
+        return file_system(file).read_unchecked(file, _MAX_IMAGE_BYTES)
     except OSError as error:
         raise VideoDecodeError(file, f"cannot be read: {cause_of(error)}") from error
 
@@ -170,7 +168,7 @@ def _names_in(folder: str) -> list[str]:
         VideoDecodeError: it cannot be listed.
     """
     try:
-        return stores.list_folder(folder) if is_url(folder) else os.listdir(folder)
+        return [path.name for path in as_path(folder).iterdir()]
     except OSError as error:
         raise VideoDecodeError(folder, f"cannot be listed: {cause_of(error)}") from error
 

@@ -56,7 +56,6 @@ from paddlevideo_fast.errors import ObjectError, VideoDecodeError, cause_of
 from paddlevideo_fast.io.files import atomic_write
 from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.log import get_logger, warn_once
-from paddlevideo_fast.sources.remote import stores
 
 _VERSION = 4
 _CONTAINERS = ("mov", "matroska")
@@ -452,10 +451,8 @@ def _listed(
 
 def _head(source: VideoSource, packet: PacketHead) -> Any:
     assert packet.pos is not None
-    assert source.url is not None
-    version = source.open().version
     try:  # not by blocks, which would bring all that lies around them
-        data = stores.read_range(source.url, packet.pos, min(packet.size, _HEAD_BYTES), version)
+        data = source.remote_file().read_alone(packet.pos, min(packet.size, _HEAD_BYTES))
     except ObjectError as error:
         raise VideoDecodeError(source.name, error.cause) from None
     head = av.Packet(data)

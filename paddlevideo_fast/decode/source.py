@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from typing import IO, Any, BinaryIO, TypeAlias
 
 from paddlevideo_fast.errors import ObjectError, PaddleVideoFastError, VideoDecodeError
-from paddlevideo_fast.io.urls import is_url, shown_url
-from paddlevideo_fast.sources.remote import stores
-from paddlevideo_fast.sources.remote.block_cache import RemoteFile
+from paddlevideo_fast.io.paths import RangedFile, file_system
+from paddlevideo_fast.io.urls import shown_url
 
 _LARGE_BYTES = 2**26
 _PIECE_BYTES = 2**23
@@ -36,6 +35,7 @@ class VideoSource:
         name: the path, the URL without what may be secret in it, "<bytes>", or the name of the file object.
         path: where the file is on disk; None for all others.
         url: where it is in a store; None for all others.
+        key: path or URL, under which an index of the file can be kept; None for bytes and file objects.
 
     Raises:
         PaddleVideoFastError: it is something else.
@@ -44,17 +44,17 @@ class VideoSource:
     def __init__(self, source: Source) -> None:
         self.path: str | None = None
         self.url: str | None = None
-        self._stat: stores.Stat | None = None
+        self.key: str | None = None
+        self._version: tuple[int, str] | None = None
         self._headers: BinaryIO | None = None
         self._head = b""
         self._held: bytes | None = None
         self._copy: IO[bytes] | None = None
         self._object: Any = source
-        if isinstance(source, (str, os.PathLike)) and is_url(os.fspath(source)):
-            self.url = str(os.fspath(source))
-            self.name = shown_url(self.url)
-        elif isinstance(source, (str, os.PathLike)):
-            self.name = self.path = str(os.fspath(source))
+        if isinstance(source, (str, os.PathLike)):
+            self.key = path = str(os.fspath(source))
+            is_local = file_system(path).is_local
+            self.path, self.url, self.name = (path, None, path) if is_local else (None, path, shown_url(path))
         elif isinstance(source, (bytes, bytearray, memoryview)):
             self.name = "<bytes>"
         else:
@@ -70,7 +70,7 @@ class VideoSource:
         if self._copy is not None:
             return SourceFile(self, self.check())
         if self.url is not None:
-            return self._remote()
+            return self.remote_file()
         if isinstance(self._object, (bytes, bytearray, memoryview)):
             return io.BytesIO(self._object)
         try:
@@ -100,7 +100,7 @@ class VideoSource:
         """
         if self.url is None:
             return
-        size, file = self.check(), self._remote()
+        size, file = self.check(), self.remote_file()
         try:
             if not self.is_large:
                 self._held = bytes(*file.views([(0, size)]))
@@ -116,18 +116,13 @@ class VideoSource:
         held.flush()
         self._copy = held
 
-    @property
-    def key(self) -> str | None:
-        """Path or URL, under which an index of the file can be kept; None for bytes and file objects."""
-        return self.path if self.url is None else self.url
-
     def state(self) -> tuple[int, int] | None:
         """What tells whether a file on disk or in a store has changed; None where nothing does.
 
         Size in bytes, and the time of the last change in nanoseconds or a number made of the version.
         """
         if self.url is not None:
-            file = self._remote()
+            file = self.remote_file()
             digest = hashlib.blake2b(file.version.encode(), digest_size=7).digest()
             return (file.size, int.from_bytes(digest, "little")) if file.version else None
         try:
@@ -144,7 +139,7 @@ class VideoSource:
         """
         if self.path is not None:
             return self._check_path(self.path)
-        size = self._remote().size if self.url is not None else self.open().seek(0, os.SEEK_END)
+        size = self.remote_file().size if self.url is not None else self.open().seek(0, os.SEEK_END)
         if size == 0:
             raise VideoDecodeError(self.name, "is empty (0 bytes)")
         return int(size)
@@ -158,7 +153,7 @@ class VideoSource:
         if self._copy is not None:
             return os.pread(self._copy.fileno(), num_bytes, offset)
         if self.url is not None:
-            file = self._remote()
+            file = self.remote_file()
             try:
                 (view,) = file.views([(offset, max(min(num_bytes, file.size - offset), 0))])
             except ObjectError as error:
@@ -181,14 +176,14 @@ class VideoSource:
             self._headers.close()
             self._headers = None
 
-    def _remote(self) -> _RemoteVideo:
+    def remote_file(self) -> RangedFile:
         """A file of a store, of the version that it had when it was asked for first."""
         assert self.url is not None
         try:
-            file = _RemoteVideo(self.url, self._stat)
+            file = file_system(self.url).open(self.url, self._version)
         except ObjectError as error:
             raise VideoDecodeError(self.name, error.cause) from None
-        self._stat = stores.Stat(file.size, file.version)
+        self._version = file.size, file.version
         return file
 
     def _check_path(self, path: str) -> int:
@@ -267,16 +262,6 @@ class SplicedFile(SourceFile):
         count = self._file.readinto(memoryview(buffer)[:count])
         self._at += count
         return int(count)
-
-
-class _RemoteVideo(RemoteFile):
-    """A file of a store whose errors are those of a video."""
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            return super().readinto(buffer)
-        except ObjectError as error:
-            raise VideoDecodeError(self.name, error.cause) from None
 
 
 def path_of(source: Source, backend: str) -> str:

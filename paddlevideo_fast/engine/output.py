@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,10 @@ from paddlevideo_fast.engine.checkpoint import (
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError, PaddleVideoFastError, UnsavedError, WeightError
-from paddlevideo_fast.io.files import as_path, sweep, working_folder
+from paddlevideo_fast.io.files import as_path, sweep
 from paddlevideo_fast.io.locks import LOCK
-from paddlevideo_fast.io.urls import is_url, join
+from paddlevideo_fast.io.paths import file_system
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.sources.remote.stores import exists
-from paddlevideo_fast.sources.remote.sync import Mirror
 
 logger = get_logger(__name__)
 
@@ -60,7 +58,7 @@ class CheckpointStore:
     Attributes:
         folder: the local folder.
         name: as given.
-        mirror: of a URL; None for a folder.
+        mirror: the local folder as the image of one in a store; does nothing for a folder of this machine.
 
     Raises:
         CheckpointError: the name cannot be part of a file name.
@@ -74,8 +72,8 @@ class CheckpointStore:
                 f"model_name is {len(os.fsencode(name))} bytes long, but files are named after it: take at "
                 f"most {_LONGEST_BYTES}"
             )
-        self.mirror = Mirror(str(folder)) if is_url(str(folder)) else None
-        self.folder = working_folder(folder)
+        self.mirror = file_system(folder).output_folder(str(folder))
+        self.folder = self.mirror.folder
         self.name = name
 
     def prepare(self) -> None:
@@ -97,25 +95,19 @@ class CheckpointStore:
                 f"output folder '{self.folder}' cannot be written: {exc.strerror or exc}; "
                 "choose another with -o output_dir=..."
             ) from exc
-        if self.mirror is not None:
-            self.fetch_marks()
-            self.mirror.try_writing()
+        self.fetch_marks()
+        self.mirror.try_writing()
 
     def fetch_marks(self) -> None:
         """Fetches what a store has of a run, but for weights; does nothing for a folder."""
-        if self.mirror is not None:
-            self.mirror.fetch(skip=ENDINGS)
+        self.mirror.fetch(skip=ENDINGS)
 
     def fetch(self, prefix: str) -> None:
         """Fetches the files of a checkpoint, and the best weights; does nothing for a folder."""
-        if self.mirror is not None and Path(prefix).parent == self.folder:
+        if Path(prefix).parent == self.folder:
             stem = Path(prefix).name
             best = f"{self.name}_best.pdparams"
             self.mirror.fetch([best, *(f"{stem}{ending}" for ending in (*ENDINGS, ".json"))])
-
-    def address(self, path: Path) -> str:
-        """Where a file of the folder is for others: its path, or its URL."""
-        return str(path) if self.mirror is None else join(self.mirror.url, str(path.relative_to(self.folder)))
 
     def upload(self) -> None:
         """Puts what has changed in the folder of a URL into the store.
@@ -125,13 +117,7 @@ class CheckpointStore:
         Raises:
             PaddleVideoFastError: the store does not take a checkpoint.
         """
-        if self.mirror is not None:
-            self.mirror.push(required=(*ENDINGS, ".json"))
-
-    def discard(self, paths: Iterable[Path]) -> None:
-        """Lets the next upload remove files from the store of a URL that the run removed from its folder."""
-        if self.mirror is not None:
-            self.mirror.discard([str(path.relative_to(self.folder)) for path in paths])
+        self.mirror.push(required=(*ENDINGS, ".json"))
 
     def prefix(self, tag: str) -> Path:
         """Path without ending of the checkpoint `tag`, such as "epoch_00003"."""
@@ -222,7 +208,7 @@ class CheckpointStore:
             except OSError as error:
                 logger.warning("'%s' cannot be removed: %s", old, error.strerror or error)
             else:
-                self.discard(Path(old + ending) for ending in (".json", *ENDINGS))
+                self.mirror.discard(Path(old + ending) for ending in (".json", *ENDINGS))
 
     def files(self, prefix: str) -> list[Path]:
         """The existing files of a checkpoint, its mark first."""
@@ -246,7 +232,7 @@ class CheckpointStore:
             CheckpointError: the checkpoint is missing or damaged, on any rank.
         """
         source: CheckpointStore = self
-        if resume and is_url(resume):
+        if resume and not file_system(resume).is_local:
             source, resume = self._fetched_marks(resume)
         prefix = distribution.gather_from(lambda: self._prefix_to_resume(resume, resume_epoch))[0]
         if prefix is None:
@@ -257,7 +243,7 @@ class CheckpointStore:
     def _fetched_marks(self, url: str) -> tuple[CheckpointStore, str]:
         """The store that a URL to resume from belongs to, and the URL's place in its local folder."""
         folder, name = re.sub(r"\.(pdparams|pdopt|pdstates|json)$", "", url.removesuffix("/")), ""
-        if exists(f"{folder}.pdparams"):
+        if file_system(folder).exists(f"{folder}.pdparams"):
             folder, _, name = folder.rpartition("/")
         source = CheckpointStore(folder, self.name)
         source.fetch_marks()
@@ -305,14 +291,14 @@ class CheckpointStore:
                 self._require_no_weights()
                 moved += [self.folder / name for name in _TRACKED if (self.folder / name).exists()]
         target = move_aside(self.folder, moved)
-        self.discard(moved)
+        self.mirror.discard(moved)
         if target is not None:
             logger.info(told, target)
 
     def _require_no_weights(self) -> None:
         """Raises `CheckpointError` where a URL holds weights of a run."""
         mirror, stem = self.mirror, f"{self.name}_"
-        if mirror and any(name.startswith(stem) and name.endswith(".pdparams") for name in mirror.there):
+        if any(name.startswith(stem) and name.endswith(".pdparams") for name in mirror.there):
             raise CheckpointError(
                 f"output_dir {mirror.url}: holds an earlier run, or checkpoints behind the resumed one, "
                 "and a store moves nothing aside: go on with -o resume=auto, or choose another output_dir"
@@ -455,7 +441,7 @@ def run_of_config(cfg: Config) -> str:
     """
     base, path = RunSpec.of(cfg).run.output_dir, Path(cfg.path or "")
     is_saved = path.name == CONFIG_FILE and bool(_saved(path.parent))
-    if is_saved and not is_url(base) and not cfg.where("output_dir").startswith("-o "):
+    if is_saved and file_system(base).is_local and not cfg.where("output_dir").startswith("-o "):
         return str(path.parent)
     return base if cfg.get("output_dir") else str(newest_run(base) or base)
 

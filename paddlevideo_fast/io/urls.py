@@ -13,7 +13,6 @@ In the keys of object stores (`s3://`, `gs://`, …) only `?` begins something e
 import os
 import re
 from collections.abc import Callable
-from pathlib import Path
 from urllib.parse import unquote
 
 # bounded, so that a long text is searched in linear time
@@ -23,18 +22,18 @@ _QUERY_IN_TEXT = re.compile(r"[?#;][^\s=?#;'\"<>]+=[^\s'\"<>]*")  # of a URL wit
 _CLOSING = ".,:;)]}"  # ends a URL in a sentence
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "memory"}
 _HARMLESS = {"alt", "dl", "download", "generation", "raw", "ref", "version", "versionid"}
-_CHECKSUM = re.compile(r"sha256=[0-9a-fA-F]{64}")  # see `modeling.weights`
+_CHECKSUM = re.compile(r"sha256=[0-9a-fA-F]{64}")  # see `without_checksum`
 
 
-def is_url(path: str | Path) -> bool:
-    """Whether a path is a URL; a `Path` is none, because it merges the slashes."""
-    return isinstance(path, str) and _SCHEME.match(path) is not None
-
-
-def scheme_of(url: str) -> str:
-    """The scheme of a URL in lower case; "" of other text."""
-    found = _SCHEME.match(url)
+def scheme_of(path: str | os.PathLike[str]) -> str:
+    """The scheme of a URL in lower case; "" of other text and of a `Path`, which merges the slashes."""
+    found = _SCHEME.match(os.fspath(path))
     return found[1].lower() if found else ""
+
+
+def absolute(path: str) -> str:
+    """A path from the root of the file system; a URL stays."""
+    return path if scheme_of(path) else os.path.abspath(path)
 
 
 def join(base: str, *names: str) -> str:
@@ -43,8 +42,8 @@ def join(base: str, *names: str) -> str:
     Of a URL all slashes are kept: `s3://bucket//a` and `s3://bucket/a` are two objects.
     """
     for name in names:
-        if not is_url(base) or is_url(name):
-            base = name if is_url(name) else os.path.join(base, name)
+        if not scheme_of(base) or scheme_of(name):
+            base = name if scheme_of(name) else os.path.join(base, name)
         else:
             base = f"{base.removesuffix('/')}/{name}"
     return base
@@ -52,15 +51,21 @@ def join(base: str, *names: str) -> str:
 
 def bare_url(url: str) -> str:
     """A URL without user, password, query, fragment and parameters. Other text stays."""
-    return _parts(url)[0] if is_url(url) else url
+    return _parts(url)[0] if scheme_of(url) else url
 
 
 def shown_url(url: str) -> str:
     """A URL for messages: `bare_url`, and `?…` where a query, a fragment or parameters are left out."""
-    if not is_url(url):
+    if not scheme_of(url):
         return url
     bare, _, rest = _parts(url)
     return f"{bare}?…" if rest else bare
+
+
+def without_checksum(url: str) -> tuple[str, str]:
+    """A URL and the SHA-256 of its file, where it ends in `#sha256=…`, else "". Other text stays."""
+    url, _, digest = url.partition("#sha256=") if scheme_of(url) else (url, "", "")
+    return url, digest
 
 
 def masked(text: str) -> str:
@@ -77,7 +82,10 @@ def secret_in(url: str) -> str:
     """What a URL holds that belongs into no config: "a user name or password", or what may be a signature.
 
     A query of known names that say which file or version is wanted is none, nor is a checksum as fragment.
+    Other text holds nothing.
     """
+    if not scheme_of(url):
+        return ""
     _, user, rest = _parts(url)
     if user:
         return "a user name or password"

@@ -32,7 +32,7 @@ import paddlevideo_fast
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.locks import Lock
-from paddlevideo_fast.io.urls import is_url, join
+from paddlevideo_fast.io.urls import join, scheme_of
 from paddlevideo_fast.jobs.run import ToolError, duration
 from paddlevideo_fast.loader.worker_process import end_with
 
@@ -115,7 +115,7 @@ def located(path: Any) -> str:
 
 def common_folder(paths: Sequence[str]) -> list[str]:
     """The folder that local files have in common, for `Site.folders`; none where it says nothing."""
-    folders = {os.path.dirname(path) for path in paths if not is_url(path)}
+    folders = {os.path.dirname(path) for path in paths if not scheme_of(path)}
     common = os.path.commonpath(folders) if folders else ""
     return [common] if os.path.isdir(common) else []
 

@@ -1,12 +1,13 @@
 """The flags of the data tools: one vocabulary."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from paddlevideo_fast.command_line import CommandParser, count, option
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_CODES
-from paddlevideo_fast.io.files import UrlPath, as_path
+from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.jobs.executor import LOCAL
 from paddlevideo_fast.jobs.work import Share
 from paddlevideo_fast.machine import num_cores
@@ -21,7 +22,7 @@ _KINDS = {
 
 def _folder(text: str) -> Any:
     path = as_path(text)
-    if not isinstance(path, UrlPath) and not path.is_dir():
+    if isinstance(path, Path) and not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text}: no such folder")
     return path
 

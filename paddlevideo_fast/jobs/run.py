@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import paddlevideo_fast
 from paddlevideo_fast.errors import EXIT_FAILURES, PaddleVideoFastError
 from paddlevideo_fast.io.files import atomic_write_text
-from paddlevideo_fast.io.urls import bare_url, is_url, secret_in
+from paddlevideo_fast.io.urls import bare_url, secret_in
 from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line, one_form, read_class_names
 from paddlevideo_fast.loader.tables import Row, json_line
 from paddlevideo_fast.log import printable
@@ -122,7 +122,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 def write_entries(path: Path, header: Sequence[str], entries: Sequence[str]) -> None:
     """Writes entries of a list that was read, unchanged; warns on stderr where they may hold secrets."""
     write_lines(path, [*header, *entries])
-    if any(map(secret_in, filter(is_url, entries))):
+    if any(map(secret_in, entries)):
         text = "has the URLs as they were, with what may be a signature or key; keep it to yourself"
         print(f"warning: {path}: {text}", file=sys.stderr)
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 from paddlevideo_fast.errors import ObjectMissingError
-from paddlevideo_fast.io.files import UrlPath, atomic_write_text, sweep, working_folder
+from paddlevideo_fast.io.files import atomic_write_text, sweep, working_folder
 from paddlevideo_fast.io.locks import Lock, only_writer
 from paddlevideo_fast.jobs.executor import LOCAL, Engine, Site, common_folder, run_all
 from paddlevideo_fast.jobs.run import (
@@ -147,12 +147,12 @@ class Work:
         require_file(folder / file if file else None)
         work = f"{zlib.crc32(name.encode('utf-8', 'surrogateescape')):08x}"
         share = None if self.share is None else (f"{work}-of-{self.share.total}", self.share.number)
-        self._remote = folder if isinstance(folder, UrlPath) else None
+        self._remote = None if isinstance(folder, Path) else folder
         self._journals = working_folder(folder) / f"{_JOURNAL}{work}-"
         with only_writer(folder, file, share=share) as lock:
             # the workers write to a folder, and this process a single file; nobody sees a lock of a store
             self._lock = None if file or self._remote is not None else lock
-            there = [path for path in {*folders} if not isinstance(path, UrlPath)]
+            there = [path for path in {*folders} if isinstance(path, Path)]
             for path in there:
                 sweep(path, alone=self.is_whole)
             try:
@@ -219,7 +219,7 @@ class Work:
             return [found[task.name] for task in tasks]
         if self._remote is not None:  # for the merge, on whatever machine
             for journal in self._all_journals():
-                if not isinstance(journal, UrlPath):
+                if isinstance(journal, Path):
                     put(journal, str(self._remote / journal.name))
         failed = sum(bool(found[task.name].cause) for task in tasks)
         print(

@@ -11,10 +11,10 @@ from paddlevideo_fast.decode import Span
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, is_frame_format
 from paddlevideo_fast.errors import AnnotationError, cause_of, shown
 from paddlevideo_fast.io.files import read_names, whence
-from paddlevideo_fast.io.urls import is_url, join
+from paddlevideo_fast.io.paths import file_system
+from paddlevideo_fast.io.urls import join
 from paddlevideo_fast.loader.tables import EXPECTED, Row, list_rows, split_line
 from paddlevideo_fast.registry import did_you_mean
-from paddlevideo_fast.sources.remote.stores import exists
 
 _MAX_CLASS_NAMES = 2**24  # bytes
 _NUM_LOOKED_FOR = 3  # files in a store
@@ -218,13 +218,16 @@ def require_files(
         AnnotationError: none of the files that the list has below `data_prefix` is there.
     """
     below = [record.path for record in records if data_prefix and record.path.startswith(data_prefix)]
-    if data_prefix and is_url(data_prefix):
+    files = file_system(data_prefix or "")
+    if not files.is_local:
         below = below[:: max(1, len(below) // _NUM_LOOKED_FOR)][:_NUM_LOOKED_FOR]
     folders: dict[str, bool] = {}  # where a folder is missing, its files need not be looked for
 
     def is_there(path: str) -> bool:
-        if is_url(path):
-            return exists(path if records[0].num_frames is None else join(path, _first_image(records[0])))
+        if not files.is_local:
+            return files.exists(
+                path if records[0].num_frames is None else join(path, _first_image(records[0]))
+            )
         folder = os.path.dirname(path) or "."
         if folder not in folders:
             folders[folder] = os.path.isdir(folder)

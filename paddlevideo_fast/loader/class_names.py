@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.errors import AnnotationError, ObjectMissingError, StoreAccessError, cause_of
-from paddlevideo_fast.io.files import as_path, atomic_write_text, read_text
-from paddlevideo_fast.io.urls import is_url, shown_url
+from paddlevideo_fast.io.files import as_path, atomic_write_text, local_copy, read_text
+from paddlevideo_fast.io.urls import shown_url, without_checksum
 from paddlevideo_fast.loader.annotations import one_form, read_class_names
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.sources.remote.sync import fetched
 
 logger = get_logger(__name__)
 
@@ -60,7 +59,7 @@ def classes_of_config(cfg: Config, num_classes: int) -> Classes | None:
     for split in ("train", "valid", "test"):
         listed = (section.get(split) or {}).get("file_path")
         beside = Path(listed or "").parent / _BESIDE_LIST
-        if listed and not is_url(listed) and beside.is_file():
+        if listed and beside.is_file():  # a store is not asked: a `Path` is none of its
             with contextlib.suppress(AnnotationError):
                 return Classes(read_class_names(beside, num_classes), str(beside))
     return None
@@ -81,7 +80,7 @@ def classes_of_weights(weights: str, num_classes: int | None = None) -> Classes 
         AnnotationError: the file cannot be read, or has another number of names.
         PaddleVideoFastError: a store does not answer.
     """
-    path = as_path(weights.partition("#")[0] if is_url(weights) else weights)
+    path = as_path(without_checksum(weights)[0])
     checkpoint = _CHECKPOINT.fullmatch(path.name)
     mark = path.with_name(f"{checkpoint[1]}.json") if checkpoint else None
     names = _names_in_mark(mark) if mark else None
@@ -110,7 +109,7 @@ def _names_in_mark(mark: Any) -> list[str] | None:
 def _local(path: Any) -> Path | None:
     """The file at a path or URL; None where there is none."""
     try:
-        file = Path(fetched(path))
+        file = Path(local_copy(path))
         return file if file.exists() else None
     except ObjectMissingError:
         return None

@@ -15,15 +15,13 @@ from paddle import nn
 
 from paddlevideo_fast import annexes
 from paddlevideo_fast.errors import ObjectMissingError, StoreAwayError, WeightError, cause_of
-from paddlevideo_fast.io.files import fingerprint, whence
-from paddlevideo_fast.io.urls import is_url
+from paddlevideo_fast.io.files import fingerprint, local_copy, whence
+from paddlevideo_fast.io.urls import without_checksum
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
 from paddlevideo_fast.registry import WEIGHT_RECORDS
-from paddlevideo_fast.sources.remote.sync import fetched
 
 _MIN_SHARE = 0.9
-_CHECKSUM = "#sha256="
 _NAME_TABLE = "StructuredToParameterName@@"
 _RECORD = "@@"
 COMPUTED = re.compile(r"(.+\.)?(relative_position_index|attn_mask)")  # in files of Swin; of shapes alone
@@ -429,7 +427,7 @@ def _with_classes_of_network(
 
 
 def fetch_weights(source: str | Path) -> str:
-    """The path of a weight file. A URL is downloaded once for each version, by `mirror.fetched`.
+    """The path of a weight file. A URL is downloaded once for each version.
 
     A URL may end in `#sha256=` and the digest of the file, which is then checked.
 
@@ -437,12 +435,9 @@ def fetch_weights(source: str | Path) -> str:
         WeightError: the download failed, or the file has another digest.
         StoreAccessError: the store refuses.
     """
-    text = str(source)
-    if not is_url(text):
-        return text
-    url, _, digest = text.partition(_CHECKSUM)
+    url, digest = without_checksum(str(source))
     try:
-        path = fetched(url)
+        path = local_copy(url)
     except ObjectMissingError as error:
         raise WeightError(f"{url}: there is no such file; check the path") from error
     except (OSError, StoreAwayError) as error:

@@ -69,11 +69,11 @@ def test_weights_without_names_are_told(tmp_path, caplog):
 def test_only_what_is_not_there_is_no_names(monkeypatch, caplog, error, raised):
     asked = []
 
-    def fetched(path):
+    def local_copy(path):
         asked.append(str(path))
         raise error
 
-    monkeypatch.setattr(class_names, "fetched", fetched)
+    monkeypatch.setattr(class_names, "local_copy", local_copy)
     if raised is None:
         assert classes_of_weights(WEIGHTS) is None
     else:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from paddlevideo_fast.io.files import UrlPath
 from paddlevideo_fast.jobs.executor import Engine, run_all
 from paddlevideo_fast.jobs.run import duration, report_failures, spread
 from paddlevideo_fast.jobs.work import Task
@@ -72,7 +71,7 @@ def _try(trial: tuple[Task, str]) -> _Trial:
 
 def _free_bytes(output: Path | None) -> int | None:
     """What is free on the disk of a folder that need not be there; None in a store."""
-    if output is None or isinstance(output, UrlPath):
+    if not isinstance(output, Path):
         return None
     parent = output.absolute()
     while not parent.exists():

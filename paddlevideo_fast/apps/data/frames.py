@@ -21,7 +21,8 @@ from paddlevideo_fast.apps.data.spans import Part, Stored, StoredList, is_listab
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.io.files import UrlPath, as_path, temp_path
+from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.io.paths import temp_path
 from paddlevideo_fast.jobs.executor import located
 from paddlevideo_fast.jobs.flags import add_work, share, tool_parser
 from paddlevideo_fast.jobs.run import Provenance, ToolError, earlier_run, stop_if_disk_fails
@@ -124,8 +125,8 @@ class Task(NamedTuple):
     def do(self) -> Stored:
         """Extracts the video, unless its folder is complete."""
         folder = as_path(self.output) / self.name
-        remote = isinstance(folder, UrlPath)
-        unfinished = Path(tempfile.mkdtemp(prefix="upload-")) if remote else temp_path(folder)
+        is_local = isinstance(folder, Path)
+        unfinished = temp_path(folder) if is_local else Path(tempfile.mkdtemp(prefix="upload-"))
         try:
             with open_video(self.video, self.backend) as video:
                 part, inner = open_part(video, self.part)
@@ -304,7 +305,7 @@ def _put_in_place(unfinished: Path, folder: Path) -> None:
     A rename onto `folder` finds it with images, or fails with ENOENT where the file system has looked it up
     and another writer has moved it since. Either way the next try comes after `folder` has been moved away.
     """
-    if isinstance(folder, UrlPath):
+    if not isinstance(folder, Path):
         for image in sorted(unfinished.iterdir()):
             put(image, str(folder / image.name))
         return None

@@ -22,7 +22,7 @@ from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.extensions.report.page import Page, Section
 from paddlevideo_fast.extensions.report.results import write_page
 from paddlevideo_fast.extensions.report.tables import cell
-from paddlevideo_fast.io.urls import is_url, shown_url
+from paddlevideo_fast.io.urls import absolute, shown_url
 from paddlevideo_fast.jobs.executor import located
 from paddlevideo_fast.jobs.flags import add_work, share, tool_parser
 from paddlevideo_fast.jobs.run import (
@@ -241,7 +241,7 @@ def _predictions_of(records: Sequence[VideoRecord], runs: Sequence[Path]) -> Pre
 
 def _key(path: str) -> str:
     """What tells whether a path of a list and one of predictions are of one video."""
-    return shown_url(path) if is_url(path) else os.path.abspath(path)
+    return shown_url(absolute(path))
 
 
 def _end(path: str) -> str:

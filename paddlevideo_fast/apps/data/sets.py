@@ -9,7 +9,7 @@ from typing import Any
 from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.io.files import UrlPath, as_path
+from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.jobs.run import ToolError
 
 
@@ -30,7 +30,7 @@ def of_sets(args: argparse.Namespace, *single: str) -> list[argparse.Namespace]:
     given: Path = args.list
     is_folder = given.is_dir()
     config = (given if is_folder else given.parent) / CONFIG_FILE
-    if isinstance(given, UrlPath) or not config.is_file():
+    if not isinstance(given, Path) or not config.is_file():
         return [args]
     try:
         data: Any = load_config(config, check=False).get("DATASET")
@@ -68,7 +68,7 @@ def _as_config(args: argparse.Namespace, file: Path, data: Any, section: Any, co
     said = {flag: text for flag, text in texts.items() if text and not getattr(args, flag)}
     for flag, text in said.items():
         setattr(one, flag, text if flag == "suffix" else as_path(text))
-    if "data_prefix" in said and not (isinstance(one.data_prefix, UrlPath) or one.data_prefix.is_dir()):
+    if "data_prefix" in said and isinstance(one.data_prefix, Path) and not one.data_prefix.is_dir():
         raise ToolError(f"{config}: data_prefix {one.data_prefix}: no such folder")
     flags = "".join(f" --{flag} {text}" for flag, text in said.items())
     print(f"{file}, as {config} has it:{flags or ' nothing more'}", file=sys.stderr)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from paddlevideo_fast.apps.data.lists import read_records
 from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.decode.reader import VideoPart
-from paddlevideo_fast.io.files import UrlPath
-from paddlevideo_fast.io.urls import is_url
+from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.io.urls import absolute, scheme_of
 from paddlevideo_fast.jobs.run import ToolError, lines_of, report_failures, write_lines
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, list_line, row_of
 from paddlevideo_fast.loader.tables import is_table
@@ -178,12 +178,12 @@ def stored_names(
     if os.path.commonpath([common, target_root]) == common:
         raise ToolError(f"--output {output} lies in {common}, among the videos; choose a folder outside")
     taken: dict[str, str] = {os.path.realpath(record.path): "" for record in records}
-    paths = [record.path if is_url(record.path) else os.path.abspath(record.path) for record in records]
+    paths = [absolute(record.path) for record in records]
     below = [_below(path, data_prefix, root) for path in paths]
     with_stem = Counter(part_name(name, None, "") for name in {*below})  # `a.avi` beside `a.mp4`
     names = []
     for record, path, place in zip(records, paths, below):
-        if is_url(record.path) and not is_url(str(data_prefix)):
+        if scheme_of(record.path) and not scheme_of(str(data_prefix)):
             raise ToolError(
                 f"{source}:{record.line}: {record.path} is a URL; give the URL above all videos "
                 "as --data_prefix"
@@ -208,12 +208,12 @@ def stored_names(
 
 def _below(path: str, data_prefix: Path | None, root: str) -> str:
     """Where a video lies below the folder above all videos; "../…" where it lies elsewhere."""
-    if not is_url(path):
+    if not scheme_of(path):
         return Path(os.path.relpath(path, root)).as_posix()
     try:
-        return UrlPath(path).relative_to(str(data_prefix)).as_posix()
+        return as_path(path).relative_to(str(data_prefix)).as_posix()
     except ValueError:
-        return f"../{UrlPath(path).name}"
+        return f"../{as_path(path).name}"
 
 
 def stored_list(source: Path, output: Path) -> Path:

@@ -54,7 +54,7 @@ from paddlevideo_fast.errors import MissingExtraError, ProgramError
 from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.io.urls import is_url
+from paddlevideo_fast.io.urls import scheme_of
 from paddlevideo_fast.loader import build_dataset
 from paddlevideo_fast.loader.annotations import check_labels, read_class_names
 from paddlevideo_fast.loader.class_names import NAMES_FILE, Classes, classes_of_config, compared
@@ -215,7 +215,7 @@ def export_model(
 
 def checksum_of_source(cfg: Config, weights: str | Path) -> int | None:
     """A checksum of what decides a program, but for the options of its export; None for weights at a URL."""
-    if is_url(weights):
+    if scheme_of(weights):
         return None
     data, names = cfg.get("DATASET") or {}, Path(weights).with_name(NAMES_FILE)
     decisive = [

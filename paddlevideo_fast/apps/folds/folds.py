@@ -23,7 +23,7 @@ from paddlevideo_fast.engine.output import FOLDS, folder_of_run, move_aside, new
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.extensions.report import save_json
 from paddlevideo_fast.io.files import atomic_write_text
-from paddlevideo_fast.io.urls import is_url, join
+from paddlevideo_fast.io.urls import join, scheme_of
 from paddlevideo_fast.loader.class_names import classes_of_config
 from paddlevideo_fast.loader.tables import Row, json_line, list_rows
 from paddlevideo_fast.log import get_logger
@@ -174,13 +174,13 @@ def _require_a_list(spec: RunSpec, num_folds: int) -> None:
         raise SettingError(_KEY, f"{num_folds}: cross-validation needs at least 2")
     if launched_rank()[1] > 1:
         raise SettingError(_KEY, "runs in one process; start it without a launcher")
-    if is_url(path) or not Path(path).is_file() or section.get("format") == "WebDataset":
+    if scheme_of(path) or not Path(path).is_file() or section.get("format") == "WebDataset":
         raise SettingError("DATASET.train.file_path", f"{_KEY} deals a list out, and {path} is no such file")
     if spec.holds("features"):
         raise SettingError("features", f"belong to one division of the data; leave it or {_KEY} out")
     if not classes_of(spec.model):
         raise SettingError(_KEY, f"{spec.model['framework']} has no classes to deal evenly")
-    if is_url(spec.run.output_dir):
+    if scheme_of(spec.run.output_dir):
         raise SettingError("output_dir", f"{_KEY} writes to a local folder; choose one")
 
 

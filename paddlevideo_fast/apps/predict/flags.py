@@ -12,7 +12,7 @@ from paddlevideo_fast.config import Config
 from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import ProgramError
-from paddlevideo_fast.io.urls import is_url
+from paddlevideo_fast.io.urls import scheme_of
 from paddlevideo_fast.log import paddle_is_quiet
 
 
@@ -121,7 +121,7 @@ def check_program(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
 
 def _programs_in(model: str) -> list[str] | None:
     """The exported programs of a folder, without their endings; None where MODEL is no folder."""
-    if not model or is_url(model) or not Path(model).is_dir():
+    if not model or scheme_of(model) or not Path(model).is_dir():
         return None
     files = Path(model).iterdir()
     return sorted({str(file.with_suffix("")) for file in files if file.suffix in (".pdiparams", ".onnx")})
@@ -155,7 +155,7 @@ def network_of(args: argparse.Namespace) -> tuple[Config, Path]:
     Raises:
         PaddleVideoFastError: there are none.
     """
-    if is_url(args.model):
+    if scheme_of(args.model):
         raise ProgramError(
             f"{args.model}: weights at a URL are exported first:  paddlevideo-fast export CONFIG -w URL"
         )

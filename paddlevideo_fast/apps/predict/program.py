@@ -19,10 +19,11 @@ from paddle import inference
 
 from paddlevideo_fast.errors import InstallationError, ProgramError
 from paddlevideo_fast.extras import needing
-from paddlevideo_fast.io.urls import is_url
+from paddlevideo_fast.io.files import local_copy
+from paddlevideo_fast.io.urls import scheme_of
 from paddlevideo_fast.log import get_logger, is_unicode, paddle_is_quiet
 from paddlevideo_fast.machine import gpu_number, num_cores
-from paddlevideo_fast.sources.remote.sync import Mirror, fetched
+from paddlevideo_fast.sources.remote.sync import Mirror
 
 Provider = Literal["cpu", "cuda", "tensorrt"]
 Runtime = Literal["onnxruntime", "paddle", "onednn"]
@@ -342,7 +343,7 @@ def find_program(model_file: str | Path) -> Path:
     Raises:
         ProgramError: there is no such file.
     """
-    if is_url(os.fspath(model_file)):
+    if scheme_of(os.fspath(model_file)):
         model_file = _fetched_program(os.fspath(model_file))
     path = Path(model_file)
     with_endings = [] if path.suffix in PROGRAM_SUFFIXES else [f"{path}{end}" for end in PROGRAM_SUFFIXES]
@@ -407,7 +408,7 @@ def open_program(
         raise ProgramError(f"{model_file}: is no program; expected one of {', '.join(PROGRAM_SUFFIXES)}")
     params = None
     if model_file.suffix != ONNX_SUFFIX:
-        params = Path(fetched(params_file or model_file.with_suffix(PARAMS_SUFFIX)))
+        params = Path(local_copy(params_file)) if params_file else model_file.with_suffix(PARAMS_SUFFIX)
     elif params_file is not None:
         raise ProgramError(f"params_file {params_file}: {model_file} has its weights in it; leave it out")
     files = [model_file] if params is None else [model_file, params]

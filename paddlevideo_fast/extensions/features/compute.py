@@ -47,7 +47,7 @@ from paddlevideo_fast.extensions.features.recipe import (
     require_same,
 )
 from paddlevideo_fast.io.files import as_path, atomic_write, atomic_write_text
-from paddlevideo_fast.io.urls import is_url, shown_url
+from paddlevideo_fast.io.urls import scheme_of, shown_url
 from paddlevideo_fast.jobs.executor import LOCAL, Engine, located
 from paddlevideo_fast.jobs.work import Work
 from paddlevideo_fast.loader.batches import ClipBatchSampler, EpochBatches
@@ -226,7 +226,7 @@ def compute_features(
     Raises:
         PaddleVideoFastError: as its message says.
     """
-    if is_url(os.fspath(output)):
+    if scheme_of(os.fspath(output)):
         if work and (work.share or work.merges or work.engine.scheduler != LOCAL):
             raise FeatureError(
                 f"--output {output}: one machine computes features to a URL: leave out --shard, --merge and "

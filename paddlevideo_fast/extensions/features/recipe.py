@@ -17,10 +17,10 @@ from paddlevideo_fast.config.yaml_source import dotted
 from paddlevideo_fast.errors import FeatureError
 from paddlevideo_fast.extensions.features.loader import DTYPE, KIND, Dtype, Kind, StoredFeatures
 from paddlevideo_fast.io.files import read_text
-from paddlevideo_fast.io.urls import is_url
+from paddlevideo_fast.io.paths import file_system
+from paddlevideo_fast.io.urls import scheme_of
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.sources.remote.sync import Mirror
 
 logger = get_logger(__name__)
 
@@ -39,11 +39,9 @@ _OF_POOLING = ("name", "data_format", "crop_size", "multigrid_short")
 
 def local_folder(text: str) -> Path:
     """A folder of features on this machine; what is at a URL is fetched."""
-    if not is_url(text):
-        return Path(text)
-    mirror = Mirror(text)
-    mirror.fetch_all()
-    return mirror.folder
+    output = file_system(text).output_folder(text)
+    output.fetch_all()
+    return output.folder
 
 
 def recipe_of_features(
@@ -102,7 +100,7 @@ def file_states(dataset: ClipDataset) -> dict[str, list[int] | None]:
 
     Stores are not asked: it would take a request for each file.
     """
-    files = [file for file in dataset.files if not is_url(file)]
+    files = [file for file in dataset.files if not scheme_of(file)]
     names = [path_in_set(file, dataset) for file in files]
     with ThreadPoolExecutor(_NUM_STAT_THREADS) as pool:  # a network file system takes its time for each
         return dict(zip(names, pool.map(_file_state, files)))

@@ -7,7 +7,6 @@ the base, a weight file. For a network without matrices, W + scale / rank · A·
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from paddle import nn
 
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.io.files import fingerprint
-from paddlevideo_fast.io.urls import is_url
+from paddlevideo_fast.io.urls import absolute
 from paddlevideo_fast.modeling import weights
 from paddlevideo_fast.modeling.stages import learned_parameters
 from paddlevideo_fast.registry import WEIGHT_RECORDS
@@ -51,7 +50,7 @@ def base_of(source: str | Path, part: Literal["backbone", "network"]) -> LoraBas
         source: path or URL of these weights.
         part: what they were loaded into.
     """
-    path = str(source) if is_url(str(source)) else os.path.abspath(source)
+    path = absolute(str(source))
     return LoraBase(path, **fingerprint(Path(weights.fetch_weights(source))), part=part)  # type: ignore[arg-type]
 
 

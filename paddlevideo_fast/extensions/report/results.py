@@ -327,7 +327,7 @@ class Reporting(Callback):
         if state.epoch > self._first_epoch or not page_file.exists():
             self._write(trainer)
         if page_file.exists():
-            logger.info("report: %s", self.store.address(page_file))
+            logger.info("report: %s", self.store.mirror.address(page_file))
 
     def _write(self, trainer: Trainer) -> None:
         state, predictions = trainer.state, self._predictions

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 from paddlevideo_fast.decode import VideoReader
 from paddlevideo_fast.errors import AnnotationError, VideoDecodeError
-from paddlevideo_fast.io.urls import bare_url, is_url
+from paddlevideo_fast.io.paths import file_system
+from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.loader.annotations import VideoRecord, read_video_list
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.registry import DATASETS
 from paddlevideo_fast.sources.packed.packed import PackedShard, is_folder_of_shards, open_shards
-from paddlevideo_fast.sources.remote.block_cache import has_cache
 from paddlevideo_fast.sources.sharded import ShardedDataset
 
 
@@ -61,7 +61,7 @@ class PackedFrameDataset(ShardedDataset):
 
     @property
     def is_remote(self) -> bool:
-        return has_cache() and is_url(self.shards[0].path)
+        return file_system(self.shards[0].path).fetches_ahead()
 
     def open(self, record: VideoRecord) -> VideoReader:
         shard, video = record.place

@@ -18,9 +18,9 @@ import numpy as np
 from paddlevideo_fast.decode.image_folder import decode_image, jpeg_size
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import ObjectError, ObjectMissingError, ShardError, VideoDecodeError, cause_of
-from paddlevideo_fast.io.files import require_regular
 from paddlevideo_fast.io.lru import LRUCache
-from paddlevideo_fast.io.urls import is_url
+from paddlevideo_fast.io.paths import require_regular
+from paddlevideo_fast.io.urls import scheme_of
 from paddlevideo_fast.sources.packed.packed_format import (
     FRAME,
     Directory,
@@ -133,7 +133,7 @@ class PackedShard:
 
     def _bytes_of(self, path: str) -> LocalBytes | RemoteFile:
         try:
-            return RemoteFile(path) if is_url(path) else LocalBytes(path, self._maps)
+            return RemoteFile(path) if scheme_of(path) else LocalBytes(path, self._maps)
         except OSError as error:
             raise ShardError(f"{path}: cannot be read: {error.strerror or error}") from error
 
@@ -278,7 +278,7 @@ class PackedReader(VideoReader):
 
 def is_folder_of_shards(path: str) -> bool:
     """Whether shards lie at a path or URL, and not a list."""
-    return exists(index_path(path, 0)) if is_url(path) else os.path.isdir(path)
+    return exists(index_path(path, 0)) if scheme_of(path) else os.path.isdir(path)
 
 
 def open_shards(folder: str | Path) -> list[PackedShard]:
@@ -294,7 +294,7 @@ def open_shards(folder: str | Path) -> list[PackedShard]:
         StoreAccessError: it refuses.
     """
     maps: MmapCache = LRUCache(_MAX_MAPS)
-    if is_url(folder):
+    if scheme_of(folder):
         shards = [PackedShard(folder, 0, maps)]
         numbers = list(range(shards[0].directory.settings.num_shards))
         with ThreadPoolExecutor(_NUM_OPENED) as threads:
@@ -327,7 +327,7 @@ def shard_numbers(folder: str | Path) -> list[int]:
         ShardError: there is no such folder.
     """
     try:
-        names = list_folder(str(folder)) if is_url(str(folder)) else os.listdir(folder)
+        names = list_folder(str(folder)) if scheme_of(str(folder)) else os.listdir(folder)
     except ObjectMissingError:
         return []
     except OSError as error:

@@ -46,8 +46,6 @@ class RemoteFile(io.RawIOBase):
 
     Attributes:
         url: of the object.
-        size: in bytes.
-        version: of the object.
 
     Raises:
         ObjectError: it is not there. Also when it is read, and it is broken or has another version by then.
@@ -57,17 +55,12 @@ class RemoteFile(io.RawIOBase):
 
     def __init__(self, url: str, known: stores.Stat | None = None) -> None:
         super().__init__()
-        self.url = url
+        self.url, self.name = url, shown_url(url)
         self.size, self.version = known or stores.stat(url)
         self._at = 0
         self._last = -2  # the block that was read last
         self._num_ahead = 1
         self._ahead_to = 0
-
-    @property
-    def name(self) -> str:
-        """The URL, without what is secret in it."""
-        return shown_url(self.url)
 
     def stream(self) -> io.BufferedReader:
         """A buffered file of the same version, at its beginning."""
@@ -84,6 +77,9 @@ class RemoteFile(io.RawIOBase):
         for batch in _batches(self._numbers(ranges, blocks.block_bytes)):
             got.update(blocks.get(self, batch))
         return [_cut(got, offset, size, blocks.block_bytes) for offset, size in ranges]
+
+    def read_alone(self, offset: int, size: int) -> bytes:
+        return stores.read_range(self.url, offset, size, self.version)
 
     def fetch(self, ranges: Sequence[Range]) -> int:
         """Has the blocks of these ranges in the cache, as far as its bound goes; the bytes that came."""

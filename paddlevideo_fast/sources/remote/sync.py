@@ -17,16 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paddlevideo_fast.errors import StoreAccessError, StoreAwayError
-from paddlevideo_fast.io.files import (
-    as_path,
-    atomic_write,
-    atomic_write_text,
-    cache_folder,
-    read_text,
-    walk,
-    working_folder,
-)
-from paddlevideo_fast.io.urls import is_url, join
+from paddlevideo_fast.io.files import as_path, atomic_write, atomic_write_text, read_text, walk
+from paddlevideo_fast.io.paths import OutputFolder, file_system
+from paddlevideo_fast.io.urls import join, scheme_of
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.sources.remote import stores
 
@@ -38,17 +31,19 @@ _TRIAL, _STATES = ".writable", ".mirror.json"
 _LOCAL_ONLY = (".", "earlier-")  # beginnings of names
 
 
-def fetched(path: str | Path) -> str:
-    """The path of a file; for a URL that of a copy of its present version, which is fetched once.
+def cache_folder() -> Path:
+    """The user's folder for what can be fetched again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paddlevideo_fast"
+
+
+def fetched(url: str) -> str:
+    """The path of a copy of the present version of an object, which is fetched once.
 
     Raises:
         ObjectError: it cannot be read.
         StoreAwayError, StoreAccessError: its store does not answer, or refuses.
         OSError: the copy cannot be written.
     """
-    url = os.fspath(path)
-    if not is_url(url):
-        return url
     found = stores.stat(url)
     digest = hashlib.blake2b(f"{url}\0{found.version}\0{found.size}".encode(), digest_size=16).hexdigest()
     target = cache_folder() / "files" / digest / (as_path(url).name or "file")
@@ -69,7 +64,7 @@ def staged(folder: str | Path) -> Iterator[Path]:
 
     They are put there when the block ends without an error.
     """
-    if not is_url(os.fspath(folder)):
+    if not scheme_of(folder):
         yield Path(folder)
         return
     with tempfile.TemporaryDirectory(prefix="upload-") as temporary:
@@ -84,10 +79,7 @@ def mirrored(folder: str | Path) -> Iterator[Path]:
 
     What is there is fetched; what is new is put there when the block ends, also where it ends in an error.
     """
-    if not is_url(os.fspath(folder)):
-        yield Path(folder)
-        return
-    mirror = Mirror(os.fspath(folder))
+    mirror = file_system(folder).output_folder(os.fspath(folder))
     mirror.fetch_all()
     try:
         yield mirror.folder
@@ -113,7 +105,7 @@ class _State(NamedTuple):
     version: str
 
 
-class Mirror:
+class Mirror(OutputFolder):
     """A local folder for what a run writes to a URL.
 
     The folder is the same in each run on this machine, so that what could not be put into the store is not
@@ -129,10 +121,13 @@ class Mirror:
         there: names of what is in the store, of which those of folders end in a slash; empty before `fetch`.
     """
 
+    there: set[str]
+
     def __init__(self, url: str) -> None:
         self.url = url.removesuffix("/")  # further slashes belong to the key
-        self.folder = working_folder(self.url)
-        self.there: set[str] = set()
+        digest = hashlib.blake2b(self.url.encode(), digest_size=8).hexdigest()
+        self.folder = cache_folder() / "runs" / f"{digest}-{as_path(self.url).name}"
+        self.there = set()
         self._same: dict[str, _State] = {}
         self._discarded: set[str] = set()
         self._lock = threading.Lock()
@@ -140,8 +135,11 @@ class Mirror:
             told = json.loads(read_text(self.folder / _STATES, 2**24))
             self._same = {str(name): _State(*state) for name, state in told.items()}
 
+    def address(self, file: Path) -> str:
+        """The URL of a file of the folder."""
+        return join(self.url, str(file.relative_to(self.folder)))
+
     def try_writing(self) -> None:
-        """Raises what would keep this process from writing to the store."""
         with tempfile.NamedTemporaryFile() as empty:
             stores.put(empty.name, join(self.url, _TRIAL))
         stores.remove(join(self.url, _TRIAL))
@@ -184,11 +182,11 @@ class Mirror:
                 self._same[name] = _State(*_look(path), found.version)
         self._note()
 
-    def discard(self, names: Iterable[str]) -> None:
+    def discard(self, files: Iterable[Path]) -> None:
         """Lets the next `push` remove files and folders from the store; what is here again by then stays."""
         with self._lock:
             known = self.there | set(self._same)
-            for name in names:
+            for name in (str(file.relative_to(self.folder)) for file in files):
                 self._discarded |= {
                     one
                     for one in known

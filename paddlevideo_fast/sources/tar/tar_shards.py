@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from paddlevideo_fast.errors import ObjectError, ShardError, VideoDecodeError, cause_of
-from paddlevideo_fast.io.files import require_regular
-from paddlevideo_fast.io.urls import bare_url, is_url, shown_url
+from paddlevideo_fast.io.paths import require_regular
+from paddlevideo_fast.io.urls import bare_url, scheme_of, shown_url
 from paddlevideo_fast.sources.packed.packed import LocalBytes, MmapCache
 from paddlevideo_fast.sources.remote import stores
 from paddlevideo_fast.sources.remote.block_cache import RemoteFile
@@ -72,7 +72,7 @@ class TarShard:
         self.data: LocalBytes | RemoteFile
         self.state: list[Any] | None
         try:
-            if is_url(path):
+            if scheme_of(path):
                 self.data = remote = RemoteFile(path)
                 self.state = [remote.size, remote.version] if remote.version else None
             else:

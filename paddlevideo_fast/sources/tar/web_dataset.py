@@ -28,15 +28,15 @@ from paddlevideo_fast.errors import (
     cause_of,
     shown,
 )
-from paddlevideo_fast.io.files import UrlPath, as_path, atomic_write_text, read_names, read_text, whence
+from paddlevideo_fast.io.files import as_path, atomic_write_text, read_names, read_text, whence
 from paddlevideo_fast.io.lru import LRUCache
-from paddlevideo_fast.io.urls import bare_url, is_url, join
+from paddlevideo_fast.io.paths import file_system
+from paddlevideo_fast.io.urls import bare_url, join, scheme_of
 from paddlevideo_fast.loader.annotations import ClassNumbers, VideoRecord
 from paddlevideo_fast.loader.dataset import VideoDecoder
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS
-from paddlevideo_fast.sources.remote.block_cache import has_cache
 from paddlevideo_fast.sources.sharded import ShardedDataset
 from paddlevideo_fast.sources.tar.tar_shards import Member, TarShard
 
@@ -120,7 +120,7 @@ class WebDataset(ShardedDataset):
 
     @property
     def is_remote(self) -> bool:
-        return has_cache() and any(is_url(shard.source) for shard in self.shards)
+        return any(file_system(shard.source).fetches_ahead() for shard in self.shards)
 
     def open(self, record: VideoRecord) -> VideoReader:
         shard, offset, size = self._found(record)
@@ -147,7 +147,7 @@ class WebDataset(ShardedDataset):
         key = self.label_key if self.is_labelled else False
         if self.decoder.cache is None or shard.state is None:
             return samples_of(shard, key)
-        place = shard.path if is_url(shard.path) else os.path.realpath(shard.path)
+        place = shard.path if scheme_of(shard.path) else os.path.realpath(shard.path)
         digest = hashlib.blake2b(json.dumps([place, key]).encode(), digest_size=16).hexdigest()
         file, state = self.decoder.cache.folder / f"{digest}.json", [_VERSION, *shard.state]
         try:
@@ -270,11 +270,11 @@ def shard_paths(file_path: str, data_prefix: str | None = None) -> list[str]:
 def _matching(text: str) -> list[str] | None:
     """The shards that a folder or a pattern names; None: it is neither."""
     found: list[str] = []
-    for path in [text] if not is_url(text) and os.path.exists(text) else _expanded(text):
+    for path in [text] if not scheme_of(text) and os.path.exists(text) else _expanded(text):
         bare = bare_url(path)
         if "*" in bare:
-            url = UrlPath(path)
-            found += sorted(map(str, url.parent.glob(url.name)) if is_url(path) else glob.glob(path))
+            url = as_path(path)
+            found += sorted(map(str, url.parent.glob(url.name)) if scheme_of(path) else glob.glob(path))
         elif bare.lower().endswith(".tar"):
             found.append(path)
         elif as_path(path).is_dir():

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from paddlevideo_fast.errors import (
+    InstallationError,
     MissingExtraError,
     ObjectError,
     ObjectMissingError,
@@ -238,3 +239,9 @@ def test_a_file_that_changes_is_written_as_it_was(s3_store, tmp_path, monkeypatc
     monkeypatch.setattr(stores._Store, "driver", driver)
     stores.put(path, url)
     assert s3_store.get(url) == b"a" * num_bytes
+
+
+def test_a_store_says_that_its_driver_is_too_old(installed):
+    installed["s3fs"] = "0.4.2"
+    with pytest.raises(InstallationError, match="reading s3://bucket/a.mp4 needs s3fs>="):
+        stores.read_all("s3://bucket/a.mp4", 100)
