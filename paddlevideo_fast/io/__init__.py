@@ -1,1 +1,1 @@
-"""Files and stores: paths, locks, copies of what lies elsewhere."""
+"""Paths, files and locks."""
