@@ -1,30 +1,15 @@
 """What the core does to a network, it does to all networks of a distillation."""
 
-import copy
-from typing import Any
-
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.modeling.freezing import Freezing, frozen_parameters
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from paddlevideo_fast.modeling.stages import parameters_in
 from tests.config.test_config_consistency import CONFIGS, problems_of
+from tests.extensions.distillation.networks import distillation_of
 from tests.modeling.networks import section_of
 from tests.modeling.test_recompute import TSM, check_equal, make, trained
 
 CONFIG = CONFIGS / "recognition/pptsm/v2/pptsm_lcnet_k400_8frames_uniform_dml_distillation.yaml"
-
-
-def distillation_of(network: dict[str, Any]) -> dict[str, Any]:
-    """MODEL of a student that learns from a frozen teacher, both the same network."""
-    parts = {key: network[key] for key in ("backbone", "head")}
-    cross_entropy = {"name": "DistillationCELoss", "model_name_pairs": ["Student", "GroundTruth"]}
-    mutual = {"name": "DistillationDMLLoss", "model_name_pairs": ["Student", "Teacher"]}
-    return {
-        "framework": "RecognizerDistillation",
-        "models": [{"Teacher": parts}, {"Student": copy.deepcopy(parts)}],
-        "loss": {"Train": [cross_entropy, mutual], "Val": [cross_entropy]},
-        "freeze_params_list": [True, False],
-    }
 
 
 def test_the_stages_are_those_of_the_networks():

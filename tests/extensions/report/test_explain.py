@@ -18,7 +18,8 @@ from paddlevideo_fast.modeling.freezing import set_frozen
 from paddlevideo_fast.modeling.heads import MoViNetHead, TokenHead
 from paddlevideo_fast.modeling.recognizers import Recognizer3D
 from paddlevideo_fast.modeling.recompute import recompute_stages
-from tests.modeling.networks import NETWORKS, clips_for, distillation_of, make, normal, section_of
+from tests.extensions.distillation.networks import distillation_of
+from tests.modeling.networks import NETWORKS, clips_for, make, normal, section_of
 from tests.modeling.test_pyramid import mvit, swin
 
 REGION = np.s_[4:8, 16:32, 24:40]  # of a clip of 8 frames of 48 x 64 pixels
