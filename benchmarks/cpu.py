@@ -24,19 +24,15 @@ _MEASURED = (*NETWORKS, OPERATORS)
 def run(
     networks: Annotated[Sequence[str], _MEASURED] = _MEASURED,
     threads: Sequence[Positive] = (1, 2),
-    clips: Positive = 1,
-    times: Positive = 1,
     rounds: Positive = 3,
     torch: str | None = None,
     runtimes: bool = False,
 ) -> dict[str, Any]:
-    """Measures each network in new processes, the sides in turn.
+    """Measures each network on one clip of random numbers in new processes, the sides in turn.
 
     Args:
         networks: what to measure; "operators" are measured on one thread. By default, all.
         threads: numbers of threads.
-        clips: of a step and of a prediction, of random numbers.
-        times: steps to time in a process, after one for warm-up.
         rounds: processes of each side.
         torch: interpreter that has torch, torchvision, transformers and pytorchvideo; by default, no PyTorch.
         runtimes: measure a prediction by what runs an exported network, in place of steps and operators.
@@ -58,7 +54,7 @@ def run(
         if runtimes and network == OPERATORS:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            words = [network, clips, times, *[folder] * runtimes]
+            words = [network, *[folder] * runtimes]
             if runtimes:
                 _export(network, Path(folder))
             for number in [1] if network == OPERATORS else threads:

@@ -1,10 +1,10 @@
 """One process of `cpu`: times a network, or operators, of this toolkit or of PyTorch.
 
-    python benchmarks/cpu_child.py SIDE NETWORK CLIPS TIMES          SIDE: now or torch
-    python benchmarks/cpu_child.py RUNTIME NETWORK CLIPS TIMES DIR   RUNTIME: a key of RUNTIMES
+    python benchmarks/cpu_child.py SIDE NETWORK          SIDE: now or torch
+    python benchmarks/cpu_child.py RUNTIME NETWORK DIR   RUNTIME: a key of RUNTIMES
 
 It imports nothing of `benchmarks`, so that it also runs in an environment with PyTorch alone.
-Prints JSON: {"step": [wall seconds, CPU seconds], "predict": the same, "peak_mb": ...}, medians; for the
+Prints JSON: {"step": [wall seconds, CPU seconds], "predict": the same, "peak_mb": ...}; for the
 network "operators" {name: milliseconds forward and backward}. A runtime predicts by the network in
 DIR, and prints "predict" and "peak_mb", or {"error": ...}.
 """
@@ -12,7 +12,6 @@ DIR, and prints "predict" and "peak_mb", or {"error": ...}.
 import json
 import os
 import resource
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -43,16 +42,15 @@ RUNTIMES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def main() -> None:
     """Measures what the command line names, and prints it."""
-    side, network, clips, times, *folder = sys.argv[1:]
+    side, network, *folder = sys.argv[1:]
     result: dict[str, Any] = {}
     if network == OPERATORS:
-        result |= (_ours_operators if side == "now" else _torch_operators)(int(times))
+        result |= (_ours_operators if side == "now" else _torch_operators)()
     elif folder:
-        result = _of_runtime(side, network, int(clips), int(times), *folder)
+        result = _of_runtime(side, network, *folder)
     else:
-        step, predict = (_ours if side == "now" else _torch)(network, int(clips))
-        result = {"step": _timed(step, int(times)), "peak_mb": _peak_mb()}
-        result["predict"] = _timed(predict, int(times))
+        step, predict = (_ours if side == "now" else _torch)(network)
+        result = {"step": _timed(step), "peak_mb": _peak_mb(), "predict": _timed(predict)}
     print(json.dumps(result))
 
 
@@ -60,16 +58,12 @@ def _peak_mb() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-def _timed(work: Callable[[], Any], times: int) -> list[float]:
-    """Wall and CPU seconds of a call, medians after one for warm-up."""
+def _timed(work: Callable[[], Any]) -> list[float]:
+    """Wall and CPU seconds of a call after one for warm-up."""
     work()
-    wall, cpu = [], []
-    for _ in range(times):
-        began = time.perf_counter(), time.process_time()
-        work()
-        wall.append(time.perf_counter() - began[0])
-        cpu.append(time.process_time() - began[1])
-    return [statistics.median(wall), statistics.median(cpu)]
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return [time.perf_counter() - wall, time.process_time() - cpu]
 
 
 def _start() -> Any:
@@ -82,8 +76,8 @@ def _start() -> Any:
     return paddle
 
 
-def _clips(network: str, number: int) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal((number, *NETWORKS[network][0]), dtype="float32")
+def _clip(network: str) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((1, *NETWORKS[network][0]), dtype="float32")
 
 
 def _config(network: str) -> Any:
@@ -92,13 +86,13 @@ def _config(network: str) -> Any:
     return load_config(NETWORKS[network][1], ["MODEL.backbone.pretrained=null"])
 
 
-def _ours(network: str, clips: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def _ours(network: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
     paddle = _start()
     from paddlevideo_fast.modeling import build_model
 
     model = build_model(_config(network)["MODEL"])
     optimizer = paddle.optimizer.Momentum(1e-3, parameters=model.parameters())
-    inputs, labels = paddle.to_tensor(_clips(network, clips)), paddle.zeros([clips], "int64")
+    inputs, labels = paddle.to_tensor(_clip(network)), paddle.zeros([1], "int64")
 
     def step() -> None:
         model.train()
@@ -114,14 +108,14 @@ def _ours(network: str, clips: int) -> tuple[Callable[[], Any], Callable[[], Any
     return step, predict
 
 
-def _of_runtime(runtime: str, network: str, clips: int, times: int, folder: str) -> dict[str, Any]:
+def _of_runtime(runtime: str, network: str, folder: str) -> dict[str, Any]:
     paddle = _start()
     from paddlevideo_fast.apps.predict.program import ProgramOptions, open_program
     from paddlevideo_fast.errors import ProgramError
     from paddlevideo_fast.modeling import build_model, load_weights
 
     cfg, weights = _config(network), f"{folder}/{network}.pdparams"
-    inputs = _clips(network, clips)
+    inputs = _clip(network)
     ending, how = RUNTIMES[runtime]
     if ending:
         options = ProgramOptions(cpu_threads=int(os.environ["OMP_NUM_THREADS"]), **how)
@@ -139,15 +133,15 @@ def _of_runtime(runtime: str, network: str, clips: int, times: int, folder: str)
         def predict() -> None:
             model(paddle.to_tensor(inputs)).numpy()
 
-    return {"predict": _timed(predict, times), "peak_mb": _peak_mb()}
+    return {"predict": _timed(predict), "peak_mb": _peak_mb()}
 
 
-def _torch(network: str, clips: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def _torch(network: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
     import torch
 
     model = _torch_network(network)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9)
-    inputs, labels = torch.from_numpy(_clips(network, clips)), torch.zeros(clips, dtype=torch.int64)
+    inputs, labels = torch.from_numpy(_clip(network)), torch.zeros(1, dtype=torch.int64)
 
     def step() -> None:
         model.train()
@@ -268,7 +262,7 @@ _SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 }
 
 
-def _ours_operators(times: int) -> dict[str, float]:
+def _ours_operators() -> dict[str, float]:
     paddle = _start()
     from paddlevideo_fast.modeling import layers
     from paddlevideo_fast.modeling.layers.attention import attend
@@ -295,10 +289,10 @@ def _ours_operators(times: int) -> dict[str, float]:
     def backward(output: Any, gradient: Any) -> None:
         paddle.autograd.backward([output], [gradient])
 
-    return _operators(times, makers, convolution, paddle.randn, backward)
+    return _operators(makers, convolution, paddle.randn, backward)
 
 
-def _torch_operators(times: int) -> dict[str, float]:
+def _torch_operators() -> dict[str, float]:
     import torch
     from torch import nn
 
@@ -316,14 +310,13 @@ def _torch_operators(times: int) -> dict[str, float]:
         "batch": lambda channels: nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU()),
         "max": lambda channels: nn.MaxPool2d(3, 2, 1),
     }
-    return _operators(times, makers, convolution, torch.randn, torch.Tensor.backward)
+    return _operators(makers, convolution, torch.randn, torch.Tensor.backward)
 
 
-def _operators(times: int, makers: Any, convolution: Any, randn: Any, backward: Any) -> dict[str, float]:
-    """Milliseconds of CPU time of each operator, forward and backward, median.
+def _operators(makers: Any, convolution: Any, randn: Any, backward: Any) -> dict[str, float]:
+    """Milliseconds of CPU time of each operator, forward and backward.
 
     Args:
-        times: calls to time.
         makers: first word of an operator's name -> a function of its number of channels that makes it.
         convolution: makes all others.
         randn: makes random inputs.
@@ -349,7 +342,7 @@ def _operators(times: int, makers: Any, convolution: Any, randn: Any, backward: 
             backward(operator(inputs), gradient)
             inputs.grad = None
 
-        result[name] = round(_timed(both, times)[1] * 1e3, 3)
+        result[name] = round(_timed(both)[1] * 1e3, 3)
     return result
 
 

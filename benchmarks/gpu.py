@@ -4,7 +4,6 @@ Each measurement is a process of its own, as Paddle reads flags at its import. A
 made-up batches, but for the rows that say otherwise.
 """
 
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +12,8 @@ from typing import Annotated, Any, NamedTuple
 
 import paddle
 
-from benchmarks.measuring import ROOT, Positive, json_of_process, medians_in_turn, write_clips
-from benchmarks.train import MEASURED
+from benchmarks.measuring import Positive, medians_in_turn, write_clips
+from benchmarks.train import measured
 from paddlevideo_fast.apps.doctor.device_check import environment, made_up_batches, no_gpu
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.engine import MixedPrecision
@@ -117,7 +116,7 @@ def run(
         videos = Path(folder, "train.list")
         videos.write_text("".join(f"{path} 0\n" for path in write_clips(Path(folder))) * 200)
         common += [f"DATASET.train.file_path={videos}", "DATASET.train.data_prefix="]
-        flags = ["--json", "--steps", str(steps), "--warmup", str(warmup)]
+        flags = ["--steps", steps, "--warmup", warmup]
         rows = [row for name in networks for row in _rows(name, settings, common, flags)]
     if not any("clips_per_sec" in row for row in rows):
         raise PaddleVideoFastError(f"nothing could be measured: {rows[0]['error']}")
@@ -125,9 +124,8 @@ def run(
 
 
 def _rows(
-    network: str, settings: Sequence[str], common: Sequence[str], flags: Sequence[str]
+    network: str, settings: Sequence[str], common: Sequence[str], flags: Sequence[Any]
 ) -> list[dict[str, Any]]:
-    command = [sys.executable, ROOT / "tools" / "benchmark.py", "train", "-c", NETWORKS[network], *flags]
     rows: list[dict[str, Any]] = []
     first = 0.0
     for name in settings:
@@ -135,12 +133,11 @@ def _rows(
         if network not in setting.networks:
             continue
         logger.info("%s, %s", network, name)
-        words = [part for each in ("amp=true", *common, *setting.override) for part in ("-o", each)]
-        words += ["--synthetic"] * setting.synthetic
+        overrides, of_setting = ("amp=true", *common, *setting.override), ["--synthetic"] * setting.synthetic
         try:
-            found = json_of_process([*command, *words], OMP_NUM_THREADS=None, **setting.variables)
-            result = {key: found[key] for key in MEASURED}
-            result["ratio"] = found["clips_per_sec"] / (first := first or found["clips_per_sec"])
+            found = measured(NETWORKS[network], [*flags, *of_setting], overrides, **setting.variables)
+            first = first or found["clips_per_sec"]
+            result: dict[str, Any] = {**found, "ratio": found["clips_per_sec"] / first}
         except PaddleVideoFastError as error:
             result = {"error": str(error).strip().splitlines()[-1]}
         rows.append({"network": network, "setting": name, **result})

@@ -17,7 +17,7 @@ from paddlevideo_fast.command_line import count
 from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, WorkerOptions, build_dataset
 from paddlevideo_fast.sources.packed.packed_format import PackSettings, ShardWriter
 from paddlevideo_fast.sources.remote import block_cache
-from tests.support.stores import http_store, s3_store
+from tests.support.stores import http_store
 
 _NUM_FRAMES, _SIZE, _QUALITY = 100, (170, 128), 90
 _VIDEOS_OF_SHARD = 32
@@ -27,7 +27,6 @@ SIDES = (LOCAL, AHEAD, ASKED, AGAIN)
 
 
 def run(
-    kind: Annotated[str, ("http", "s3")] = "http",
     delay_ms: Natural = 20,
     step_ms: Natural = 180,
     workers: Sequence[Natural] = (0, 2),
@@ -43,7 +42,6 @@ def run(
     ahead; "no prefetch" does so without; "second epoch" is the epoch after "prefetch", with its cache.
 
     Args:
-        kind: of store.
         delay_ms: of each request.
         step_ms: of a device's step.
         workers: of the loader.
@@ -53,13 +51,13 @@ def run(
         rounds: of each side.
 
     Returns:
-        "kind", "mb" of the set, and "rows", one a number of workers and side, with medians over the
+        "mb" of the set, and "rows", one a number of workers and side, with medians over the
         rounds: "clips_per_sec" from the fifth batch on, "spread", its lowest and highest, "ratio" to "local",
         of the same round, "start_sec" until the first batch, "mb_fetched", "num_requests".
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        store = stack.enter_context(http_store() if kind == "http" else s3_store())
+        store = stack.enter_context(http_store())
         stack.enter_context(mock.patch.dict(os.environ, store.environment))
         num_bytes = _write_set(folder / "set", videos)
         url = store.publish(folder / "set")
@@ -95,7 +93,7 @@ def run(
                 if side == AHEAD:  # its cache is there now
                     found[AGAIN].append(epoch(AGAIN, turn, number))
             rows += [{"workers": number, **row} for row in compared_rates(found, "clips_per_sec", LOCAL)]
-    return {"kind": kind, "mb": num_bytes / 1e6, "rows": rows}
+    return {"mb": num_bytes / 1e6, "rows": rows}
 
 
 def _write_set(folder: Path, num_videos: int) -> int:

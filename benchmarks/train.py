@@ -100,16 +100,23 @@ def run(
         rate = training_rate(load_config(config, override), synthetic, steps, warmup)
         on_gpu = gpu_memory_mb().get("memory_peak_mb", 0)
         return {**rate, "memory_mib": memory_mib("VmHWM"), "gpu_mib": on_gpu}
-    command = [sys.executable, ROOT / "tools" / "benchmark.py", "train", "-c", config, "--json"]
-    command += ["--steps", steps, "--warmup", warmup, *["--synthetic"] * synthetic]
+    flags = ["--steps", steps, "--warmup", warmup, *["--synthetic"] * synthetic]
 
     def measure(overrides: Sequence[str]) -> dict[str, float]:
-        flags = [part for each in (*override, *overrides) for part in ("-o", each)]
-        found = json_of_process([*command, *flags], OMP_NUM_THREADS=None)
-        return {key: found[key] for key in MEASURED}
+        return measured(config, flags, [*override, *overrides])
 
     sides = {" ".join(overrides): partial(measure, overrides) for overrides in side}
     rows = [{"side": name, **row} for name, row in medians_in_turn(sides, rounds).items()]
     for row in rows:
         row["ratio"] = row["clips_per_sec"] / rows[0]["clips_per_sec"]
     return {"config": config, "rows": rows}
+
+
+def measured(
+    config: str, flags: Sequence[Any], overrides: Sequence[str], **variables: str | None
+) -> dict[str, float]:
+    """What a process of its own measures of a config, with these variables."""
+    words = [sys.executable, ROOT / "tools" / "benchmark.py", "train", "-c", config, "--json", *flags]
+    words += [part for each in overrides for part in ("-o", each)]
+    found = json_of_process(words, OMP_NUM_THREADS=None, **variables)
+    return {key: found[key] for key in MEASURED}

@@ -23,9 +23,9 @@ from benchmarks import (
     programs,
     reader,
     scale,
+    train,
 )
 from benchmarks.measuring import ROOT, as_text, in_turn, write_clips
-from benchmarks.train import training_rate
 from paddlevideo_fast.apps.doctor.device_check import no_gpu
 from paddlevideo_fast.apps.predict.program import ProgramOptions
 from paddlevideo_fast.config import load_config
@@ -212,7 +212,7 @@ def test_train_without_a_clip_that_decodes(config, tmp_path):
     (tmp_path / "train.list").write_text("a.mp4 0\n" * 4)
     cfg = load_config(str(config(data=tmp_path, list=tmp_path / "train.list")))
     with pytest.raises(BadSampleShareError, match=r"train\.list .*a\.mp4"):
-        training_rate(cfg, synthetic=True, steps=1, warmup=1)
+        train.training_rate(cfg, synthetic=True, steps=1, warmup=1)
 
 
 @pytest.mark.slow
@@ -242,7 +242,7 @@ def forked(monkeypatch, template):
         return json.loads(done.stdout.splitlines()[-1])
 
     monkeypatch.setattr(cpu, "json_of_process", json_of_fork)
-    monkeypatch.setattr(gpu, "json_of_process", json_of_fork)
+    monkeypatch.setattr(train, "json_of_process", json_of_fork)
 
 
 def test_every_setting_of_gpu_fits_its_networks():
@@ -307,7 +307,7 @@ def test_a_process_of_cpu_that_measures_nothing_is_an_error(monkeypatch, tmp_pat
 def test_operators_of_cpu(monkeypatch):
     shapes = {"GELU": ((2, 3, 8), {}), "conv": ((1, 3, 2, 16, 16), {"out": 4, "kernel": (3, 3, 3)})}
     monkeypatch.setattr(cpu_child, "_SHAPES", shapes)
-    assert set(cpu_child._ours_operators(1)) == set(shapes)
+    assert set(cpu_child._ours_operators()) == set(shapes)
 
 
 @pytest.mark.slow
