@@ -23,6 +23,7 @@ from tests.support import numbered_clips
 from tests.support.forking import Fresh, Template
 from tests.support.numbered_clips import draw, read_number, write_clip
 from tests.support.tiers import (  # noqa: F401  hooks
+    WHOLE_TREE,
     pytest_addoption,
     pytest_collection_modifyitems,
     pytest_configure,
@@ -67,16 +68,21 @@ def _untouched_logger() -> None:
 
 @pytest.fixture(autouse=True)
 def _untouched_registries() -> Iterator[None]:
-    """Takes back the components of users that a test has registered."""
-    registries = [one for one in vars(registry).values() if isinstance(one, registry.Registry)]
-    before = [set(one._entries) for one in registries]
+    """Takes back the components of users that a test has registered, also in registries of annexes."""
+    before = {id(one): set(one._entries) for one in _registries()}
     yield
-    for one, known in zip(registries, before):
-        for name in set(one._entries) - known:
+    for one in _registries():
+        for name in set(one._entries) - before.get(id(one), set()):
             if not registry.is_own(one._entries[name]):
                 gone = one._entries.pop(name).__module__
                 if gone.startswith("plugin_"):  # so that its file registers again
                     sys.modules.pop(gone, None)
+
+
+def _registries() -> list[registry.Registry]:
+    own = (module for name, module in list(sys.modules.items()) if name.startswith("paddlevideo_fast."))
+    values = [value for module in own for value in vars(module).values()]
+    return list({id(each): each for each in values if type(each) is registry.Registry}.values())
 
 
 @pytest.fixture(autouse=True)
@@ -190,7 +196,13 @@ def run_script(template: Fresh) -> Callable[..., subprocess.CompletedProcess]:
     """Function that runs a script of the repository: `run_script("data/x.py", *args, check=True)`."""
 
     def run(script: str, *args: Any, check: bool = True, timeout: float = 120) -> subprocess.CompletedProcess:
-        done = template.run([REPO / script, *args], REPO, os.environ, timeout)
+        whole = os.environ.get(WHOLE_TREE)
+        if whole and script.startswith("data/"):  # the tools for data are an annex
+            command = [sys.executable, str(Path(whole, script)), *map(str, args)]
+            environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+            done = subprocess.run(command, cwd=whole, env=environment, capture_output=True, text=True)
+        else:
+            done = template.run([REPO / script, *args], REPO, os.environ, timeout)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done
 

@@ -2,8 +2,8 @@
 
     python tests/core_alone.py [ARGUMENT OF PYTEST ...]        or        make test-core
 
-Left out are tests that use an annex: those whose file imports one, those with the marker `annex`, and
-those that read from a store. The exit code is the one of pytest.
+Left out are tests that use an annex: those whose file imports one, those with the marker `annex`, and those
+that read from a store. The tools of the whole tree make the data sets. The exit code is the one of pytest.
 """
 
 from __future__ import annotations
@@ -18,20 +18,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.support.tiers import ANNEXES  # noqa: E402
+from tests.support.tiers import ANNEXES, WHOLE_TREE  # noqa: E402
 
-FOLDERS = (
-    "config",
-    "decode",
-    "distributed",
-    "engine",
-    "integration",
-    "io",
-    "loader",
-    "metrics",
-    "modeling",
-    "schedule",
-)
+FOLDERS = "config decode distributed engine integration io loader metrics modeling numerics schedule solver"
 COPIED = ("paddlevideo_fast", "tests", "configs", "tools", "pyproject.toml", "setup.py", "README.md", "data")
 
 
@@ -39,30 +28,21 @@ def main(arguments: list[str]) -> int:
     """Copies the tree, takes the annexes out, and runs pytest there."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "core")
+        copy.mkdir()
         for name in COPIED:
-            source, target = ROOT / name, copy / name
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "motion"))
+            if (ROOT / name).is_dir():
+                shutil.copytree(
+                    ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "motion")
+                )
             else:
-                copy.mkdir(exist_ok=True)
-                shutil.copy(source, target)
+                shutil.copy(ROOT / name, copy / name)
         for name in ANNEXES:
             shutil.rmtree(copy / "paddlevideo_fast" / name)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            "2",
-            "-m",
-            "not slow and not annex",
-            *arguments,
-        ]
-        tests = [f"tests/{name}" for name in FOLDERS]
-        return subprocess.run(
-            [*command, *tests], cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}
-        ).returncode
+        tests = [f"tests/{name}" for name in FOLDERS.split()]
+        chosen = ["-n", "2", "-m", "not slow and not annex and not store", *arguments, *tests]
+        environment = {**os.environ, "PYTHONPATH": str(copy), WHOLE_TREE: str(ROOT)}
+        command = [sys.executable, "-m", "pytest", "-q", *chosen]
+        return subprocess.run(command, cwd=copy, env=environment).returncode
 
 
 if __name__ == "__main__":

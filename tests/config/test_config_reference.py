@@ -9,6 +9,7 @@ from tools.config_reference import argument_texts, reference
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
+@pytest.mark.annex
 @pytest.mark.parametrize("lang", ["en", "zh-CN"])
 def test_the_committed_reference_is_what_the_code_says(lang):
     page = DOCS / lang / "config_reference.md"

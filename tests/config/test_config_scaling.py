@@ -23,6 +23,7 @@ def test_a_curve_is_stretched(rate, epochs, expected):
     assert stretched(rate, 100, epochs) == expected
 
 
+@pytest.mark.annex
 @pytest.mark.parametrize("name", built_in_configs())
 def test_each_shipped_curve_still_fits_its_epochs(name):
     before = load_config(name)

@@ -19,6 +19,8 @@ from paddlevideo_fast.loader import ClipRequest, VideoRecord, build_pipeline
 from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.registry import LEARNING_RATES
 
+pytestmark = pytest.mark.annex  # the configs name options
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 QUICKSTART = REPOSITORY / "configs" / "quickstart"
 CONFIGS = sorted((REPOSITORY / "configs").glob("[!_]*/**/*.yaml"))

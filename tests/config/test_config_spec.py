@@ -9,7 +9,7 @@ import pytest
 from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.config import settings as settings_module
 from paddlevideo_fast.config.settings import DatasetSettings, MultigridSettings
-from paddlevideo_fast.engine.callbacks import Ema
+from paddlevideo_fast.engine.callbacks import Ema, Selection
 from paddlevideo_fast.errors import ConfigError
 from tools.config_reference import argument_texts
 
@@ -32,7 +32,7 @@ def test_defaults():
     assert spec.run.resume is None
     assert spec.run.keep_last == 5
     assert (spec.multigrid, spec.optimizer, spec.splits) == (None, None, {})
-    assert [type(each).__name__ for each in spec.extensions] == ["Selection", "Report", "Trackers"]
+    assert spec.extension(Selection) == Selection()
     assert spec.distributed.sharding_degree == 1
 
 

@@ -39,6 +39,7 @@ def _write_cv2(folder: Path, text: str) -> None:
     (folder / "cv2/__init__.py").write_text(text)
 
 
+@pytest.mark.annex
 def test_a_mixture_of_two_packages_that_does_not_work(tmp_path):
     """As a user meets it: a command of a shell."""
     _write_cv2(tmp_path, "raise ImportError('libGL.so.1: cannot open shared object file')")

@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.launching import Job, fleet_runs
 
+pytestmark = pytest.mark.annex  # one of the networks is pre-trained
+
 SCRIPT = '''
 import sys
 

@@ -279,7 +279,11 @@ WRONG = [
         "MULTIGRID.epoch_factor: only a CustomWarmupPiecewiseDecay follows it",
     ),
     (["epochs=5"], "epochs: 5, but OPTIMIZER.learning_rate.max_epoch is 4"),
-    (["train_dali=true"], "train_dali: multigrid training reads through our own loader"),
+    pytest.param(
+        ["train_dali=true"],
+        "train_dali: multigrid training reads through our own loader",
+        marks=pytest.mark.annex,
+    ),
     (
         [
             "PIPELINE.train.decode_sampler=null",

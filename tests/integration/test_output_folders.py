@@ -26,6 +26,7 @@ def made(folder, at):
     return folder
 
 
+@pytest.mark.annex
 def test_each_run_has_its_folder(work, motion_data, tiny_text, caplog):
     caplog.set_level("INFO", "paddlevideo_fast")
     (work / "my_set").mkdir()

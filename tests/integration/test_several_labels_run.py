@@ -7,6 +7,8 @@ import re
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.annex  # the report writes what they read
+
 SEVERAL = {
     "METRIC: {{name: CenterCropMetric}}": "METRIC: {{name: MeanAveragePrecision}}\nMIX: {{name: VideoMix}}",
     "num_classes: 4,": "num_classes: 8, activation: sigmoid, ls_eps: 0.1,",

@@ -52,6 +52,7 @@ def test_losses_are_those_of_the_files(shards, tmp_path, run, assert_same_run, h
     assert_same_run(tmp_path / "out", tmp_path / "http")
 
 
+@pytest.mark.annex
 def test_resuming_inside_an_epoch(shards, tiny_config, tmp_path, run_main, assert_resumes):
     options = [*from_shards(shards / "train", shards / "valid"), *overriding(*SAME, "keep_last=null")]
     run_main(tiny_config, *options)

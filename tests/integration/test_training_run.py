@@ -19,6 +19,7 @@ from paddlevideo_fast.machine import available_cores
 from tests.support.launching import MAIN, overriding
 
 
+@pytest.mark.annex
 @pytest.mark.smoke
 def test_train_validate_and_test(tiny_config, tmp_path, run_main, records):
     done = run_main(tiny_config, "-o", "RUNTIME.allocator_strategy=naive_best_fit", fresh=True)

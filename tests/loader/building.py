@@ -8,7 +8,6 @@ import tarfile
 import cv2
 
 from paddlevideo_fast.loader import build_dataset, build_loader
-from paddlevideo_fast.sources.packed.packed_format import PackSettings, ShardWriter
 
 SEGMENTS = {"name": "Sampler", "num_seg": 3, "seg_len": 1}
 NAMED = ("num_classes", "class_names", "frames_cache")  # that code gives, and not a section
@@ -42,6 +41,8 @@ def loader_of(dataset, batch_size=2, num_workers=0, **options):
 
 def pack(folder, root, lines, shard_size, failed=()):
     """Packs the folders of images below `root` that lines of a frame list name; returns `folder`."""
+    from paddlevideo_fast.sources.packed.packed_format import PackSettings, ShardWriter
+
     num_shards = -(-len(lines) // shard_size)
     for shard in range(num_shards):
         with ShardWriter(folder, PackSettings(shard, num_shards, 0, 90, bytes(16))) as writer:

@@ -57,6 +57,7 @@ def test_weights_without_names_are_told(tmp_path, caplog):
     ]
 
 
+@pytest.mark.annex
 @pytest.mark.parametrize(
     ("error", "raised"),
     [

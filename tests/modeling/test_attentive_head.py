@@ -64,6 +64,7 @@ def test_the_head_of_a_transformer_still_gets_one_feature():
     assert model.head.pool(*model.features(clips_for(model))).shape == [2, 8]
 
 
+@pytest.mark.annex
 def test_parts_that_do_not_fit_are_told():
     slow = {"name": "ResNetSlow", "width_per_group": 4, "stage_blocks": [1, 1, 1, 1]}
     with pytest.raises(ConfigError, match=r"AttentiveHead: takes tokens, and ResNetSlow gives none"):

@@ -10,6 +10,8 @@ import pytest
 
 import paddlevideo_fast
 
+pytestmark = pytest.mark.annex
+
 ROOT = Path(paddlevideo_fast.__file__).parent
 FILES = [
     *sorted((ROOT / "modeling/backbones").glob("*.py")),

@@ -237,10 +237,11 @@ def _become(request: dict[str, Any]) -> list[str]:
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     import paddlevideo_fast.assembly  # noqa: F401
-    from paddlevideo_fast.extensions.report.drawings import pyplot
 
-    pyplot()  # this and VisualDL are what most runs import later
-    with contextlib.suppress(ImportError):
+    with contextlib.suppress(ImportError):  # these are what most runs import later
+        from paddlevideo_fast.extensions.report.drawings import pyplot
+
+        pyplot()
         import visualdl  # noqa: F401
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would lose the other threads"
     gc.collect()

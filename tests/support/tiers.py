@@ -32,8 +32,11 @@ _TOUCHES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "browser": (("tests.support.browser",), ()),
 }
 PACKAGE = Path(__file__).resolve().parents[2] / "paddlevideo_fast"
+WHOLE_TREE = "PADDLEVIDEO_FAST_WHOLE_TREE"  # in the tests of the core alone: the tree with the annexes
 ANNEXES = ("extensions", "sources", "jobs", "apps")
-_USES_ANNEX = re.compile(rf"\bpaddlevideo_fast\.({'|'.join(ANNEXES)})\b|tests\.support\.(stores|dali_codecs)")
+_OWN = rf"paddlevideo_fast\.(?:{'|'.join(ANNEXES)})"
+_SUPPORT = r"benchmarks|tests\.support\.(?:stores|dali_codecs|exact_corpus)"
+_USES_ANNEX = re.compile(rf"^\s*(?:from|import) (?:{_OWN}|{_SUPPORT})", re.MULTILINE)
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
