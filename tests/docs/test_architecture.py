@@ -11,7 +11,10 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.code_lines import code_lines
+
 ROOT = Path(__file__).resolve().parents[2]
+MAX_FILES, MAX_LINES = 25, 4000  # of the first afternoon
 PACKAGE = ROOT / "paddlevideo_fast"
 PAGES = [ROOT / "docs" / lang / "architecture.md" for lang in ("en", "zh-CN")]
 _SPAN = re.compile(r"`([\w./-]+?/|(?:[\w.-]+/)*[\w-]+\.(?:py|md|yaml))(?::([\w.]+))?`")
@@ -81,6 +84,13 @@ def test_the_map_is_complete():
     folders = {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
     modules = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py"}
     assert folders | modules <= parts
+
+
+def test_the_first_afternoon_is_short():
+    rows = re.findall(r"^\| `([\w/]+\.py)` \| [^|]+ \|$", PAGES[0].read_text(encoding="utf-8"), re.MULTILINE)
+    first = rows[rows.index("cli/train.py") :][:MAX_FILES]
+    assert first[-1] == "modeling/recognizers.py"
+    assert sum(code_lines((PACKAGE / file).read_text(encoding="utf-8")) for file in first) <= MAX_LINES
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
