@@ -14,16 +14,17 @@ import paddle
 
 from paddlevideo_fast.assembly.data import Pipelines
 from paddlevideo_fast.config import RunSpec
+from paddlevideo_fast.config.sections import arguments_in
 from paddlevideo_fast.config.settings import SplitName
-from paddlevideo_fast.config.types import arguments_of
+from paddlevideo_fast.config.types import Role
 from paddlevideo_fast.engine.extension import Problem, Problems
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import FrameDecoder, VideoDecoder
 from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.machine import gpu_number
-from paddlevideo_fast.modeling import activation_of, classes_of
-from paddlevideo_fast.registry import BACKBONES, DATASETS, HEADS, METRICS, did_you_mean
+from paddlevideo_fast.modeling import Backbone, activation_of, classes_of
+from paddlevideo_fast.registry import DATASETS, METRICS, did_you_mean
 from paddlevideo_fast.schedule import Phase
 from paddlevideo_fast.solver import LearningRate
 
@@ -169,14 +170,13 @@ def _decoder(spec: RunSpec, name: SplitName, decoder: Any) -> Problems:
 
 def _frames(spec: RunSpec, name: SplitName, num_frames: int) -> Problems:
     """Clips whose frames the network cannot take, or takes as several clips."""
-    pipeline = spec.splits[name].pipeline
-    part = "decode_sampler" if pipeline.get("decode_sampler") else "sample"
-    named = [key for key in ("num_seg", "num_frames") if key in pipeline[part]]
-    key = ".".join(["PIPELINE", name, part, *named])
+    pipeline = arguments_in(spec.config, "PIPELINE", name)
+    sampled = (each.key(argument) for each in pipeline for argument in each.with_role(Role.FRAMES))
+    key = next(sampled, f"PIPELINE.{name}.sample")
     problem = _frames_problem(spec, num_frames)
     if problem:
         yield Problem(key, f"clips of {num_frames} frames {problem}")
-    for network, num_seg in _fixed_frames(spec):
+    for network, num_seg in _in_model(spec, Role.FIXED_FRAMES):
         text = f"clips have {num_frames} frames, and {spec.where(network)} is {num_seg}"
         # an evaluation may look at several clips of num_seg frames, one after the other
         if num_frames % num_seg or (name == "train" and num_frames != num_seg):
@@ -184,72 +184,56 @@ def _frames(spec: RunSpec, name: SplitName, num_frames: int) -> Problems:
         elif num_frames != num_seg:
             text = f"{text}: {num_frames // num_seg} clips to the network{_IS_MEANT}"
             yield Problem(key, text, is_error=False)
-    views = (spec.model.get("runtime_cfg") or {}).get("test") or {}
-    of_view = views.get("num_seg") if spec.model["framework"] == "RecognizerTransformer" else None
-    if name != "train" and of_view and num_frames % of_view:
-        key_of_view = spec.where("MODEL.runtime_cfg.test.num_seg")
-        text = f"clips have {num_frames} frames, no multiple of the {of_view} of {key_of_view}"
-        yield Problem(key, f"{text}; give both the same")
+    for view, of_view in _in_model(spec, Role.VIEW_FRAMES):
+        if name != "train" and num_frames % of_view:
+            text = f"clips have {num_frames} frames, no multiple of the {of_view} of {spec.where(view)}"
+            yield Problem(key, f"{text}; give both the same")
 
 
 def _frames_problem(spec: RunSpec, num_frames: int) -> str:
-    """Why the network cannot take clips of `num_frames` frames, to be read after these words; else empty.
-
-    SlowFast's slow pathway takes every alpha-th frame; a token of VideoMAE spans some; I3D pools pairs.
-    """
-    for key, name, arguments in _parts(spec, "backbone"):
-        backbone: Any = BACKBONES.get(name)
-        for argument in ("alpha", "tubelet_size"):
-            if num_frames % arguments.get(argument, 1):
-                return f"do not divide into {key}.{argument}={arguments[argument]}"
+    """Why the network cannot take clips of `num_frames` frames, to be read after these words; else empty."""
+    for key, divisor in _in_model(spec, Role.FRAME_DIVISOR):
+        if num_frames % divisor:
+            return f"do not divide into {key}={divisor}"
+    for _, name, backbone in _backbones(spec):
         if num_frames < backbone.least_frames:
             return f"are too few for {name}, which needs {backbone.least_frames}"
     return ""
 
 
-def _fixed_frames(spec: RunSpec) -> Iterator[tuple[str, int]]:
-    """Key and value of each `num_seg` that a network is built for, as those that mix frames are."""
-    for part in ("backbone", "head"):
-        for key, _, arguments in _parts(spec, part):
-            if arguments.get("num_seg"):
-                yield f"{key}.num_seg", arguments["num_seg"]
+def _in_model(spec: RunSpec, role: Role) -> Iterator[tuple[str, int]]:
+    """Key and value of each argument in MODEL that has a role; a distillation has several networks."""
+    for each in arguments_in(spec.config, "MODEL"):
+        yield from ((each.key(name), value) for name, value in each.with_role(role).items() if value)
 
 
-def _parts(spec: RunSpec, part: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Key, name and arguments (with defaults) of the `part` of each network; a distillation has several."""
-    networks = [("MODEL", spec.model)]
-    for index, item in enumerate(spec.model.get("models") or ()):
-        networks += [(f"MODEL.models.{index}.{name}", parts) for name, parts in item.items()]
-    registry = {"backbone": BACKBONES, "head": HEADS}[part]
-    for key, network in networks:
-        section = network.get(part)
-        if section:
-            known = arguments_of(registry.get(section["name"])).values()
-            arguments = {item.name: section.get(item.name, item.default) for item in known}
-            yield f"{key}.{part}", section["name"], arguments
+def _backbones(spec: RunSpec) -> Iterator[tuple[str, str, type[Backbone]]]:
+    """Key and name of each backbone in MODEL, and its class."""
+    for each in arguments_in(spec.config, "MODEL"):
+        if issubclass(each.cls, Backbone):
+            yield each.key("name"), each.given["name"], each.cls
 
 
 def _pathways(spec: RunSpec, name: SplitName) -> Problems:
-    """A PackOutput that divides the frames between SlowFast's pathways in another way than the network."""
-    for index, item in enumerate(spec.splits[name].pipeline.get("transform") or ()):
-        alpha = (item.get("PackOutput") or {}).get("alpha")
-        for network, _, arguments in _parts(spec, "backbone"):
-            if alpha is not None and arguments.get("alpha", alpha) != alpha:
-                text = f"{spec.where(f'{network}.alpha')} is {arguments['alpha']}; give both the same"
-                yield Problem(f"PIPELINE.{name}.transform.{index}.PackOutput.alpha={alpha}", text)
+    """A transform that divides the frames in another way than the network, as PackOutput between pathways."""
+    own = dict(_in_model(spec, Role.FRAME_DIVISOR))
+    for each in arguments_in(spec.config, "PIPELINE", name):
+        for argument, divisor in each.with_role(Role.FRAME_DIVISOR).items():
+            for network, value in own.items():
+                if network.endswith(f".{argument}") and value != divisor:
+                    text = f"{spec.where(network)} is {value}; give both the same"
+                    yield Problem(f"{each.key(argument)}={divisor}", text)
 
 
 def _patches(spec: RunSpec, name: SplitName, crop_size: int) -> Problems:
-    """Crops that a network of tubelets cannot cut into patches."""
+    """Crops that a network cannot cut into patches."""
     key = f"PIPELINE.{name}.transform"
-    for index, step in enumerate(spec.splits[name].pipeline.get("transform") or ()):
-        for crop, given in step.items():
-            if "target_size" in (given or {}):  # the last one counts
-                key = f"PIPELINE.{name}.transform.{index}.{crop}.target_size"
-    for network, _, arguments in _parts(spec, "backbone"):
-        patch_size = arguments["patch_size"] if "tubelet_size" in arguments else 1
+    for each in arguments_in(spec.config, "PIPELINE", name):
+        for argument in each.given.keys() & each.with_role(Role.CROP_SIZE):
+            key = each.key(argument)  # the last one counts
+    for network, patch_size in _in_model(spec, Role.SIDE_DIVISOR):
         if crop_size % patch_size:
-            text = f"clips of {crop_size} pixels do not divide into {spec.where(f'{network}.patch_size')}"
+            text = f"clips of {crop_size} pixels do not divide into {spec.where(network)}"
             yield Problem(key, f"{text}={patch_size}")
 
 
@@ -356,15 +340,14 @@ def _of_multigrid(spec: RunSpec, phases: Sequence[Phase]) -> Problems:
     if spec.multigrid.lr_scaling != "linear" and not spec.multigrid.long_factors:
         text = "has no effect without LONG_CYCLE: the short cycle never changes the learning rate"
         yield Problem("MULTIGRID.lr_scaling", text, is_error=False)
-    for key, name, _ in _parts(spec, "backbone"):
-        backbone: Any = BACKBONES.get(name)
+    for key, name, backbone in _backbones(spec):
         if not backbone.takes_multigrid:
             text = (
                 f"{name} is a transformer, whose tables of positions belong to one size of clips, and "
                 "multigrid changes the size from step to step; leave multigrid out, or train a convolutional "
                 "network"
             )
-            yield Problem(f"{key}.name", text)
+            yield Problem(key, text)
     for num_frames in sorted({phase.num_frames for phase in phases if phase.num_frames}, reverse=True):
         problem = _frames_problem(spec, num_frames)
         if problem:

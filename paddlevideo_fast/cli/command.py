@@ -87,6 +87,17 @@ def run_command(work: Callable[[Args], int | None], args: Args, logs: bool = Fal
         return say_error(OutOfMemoryError(error))
 
 
+def prepare_for_run(config: str, overrides: Sequence[str]) -> None:
+    """Prepares the process for a config, and imports Paddle quietly.
+
+    Raises:
+        MissingExtraError: Paddle is not installed.
+    """
+    prepare_process(config, overrides)
+    with quiet_import():
+        import paddlevideo_fast.assembly  # noqa: F401  # and Paddle with it
+
+
 def load_for_run(
     args: argparse.Namespace, overrides: Sequence[str] | None = None, logs: bool = False
 ) -> Config:
@@ -103,10 +114,13 @@ def load_for_run(
         MissingExtraError: Paddle is not installed.
     """
     overrides = args.override if overrides is None else overrides
-    prepare_process(args.config, overrides)
-    with quiet_import():
-        import paddlevideo_fast.assembly  # noqa: F401  # and Paddle with it
-    cfg = load_config(args.config, overrides)
+    prepare_for_run(args.config, overrides)
+    return load_prepared(args.config, overrides, logs)
+
+
+def load_prepared(config: str, overrides: Sequence[str], logs: bool = False) -> Config:
+    """Loads the config of a prepared process; see `load_for_run`."""
+    cfg = load_config(config, overrides)
     if logs:
         setup_logging(cfg.get("log_level", "INFO"), rank())
     if cfg.get("weights"):

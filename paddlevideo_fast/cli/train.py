@@ -7,10 +7,16 @@ import shlex
 from typing import Any
 
 from paddlevideo_fast import annexes
-from paddlevideo_fast.cli.command import TYPED, add_config_arguments, find_weights, load_for_run
+from paddlevideo_fast.cli.command import (
+    TYPED,
+    add_config_arguments,
+    find_weights,
+    load_prepared,
+    prepare_for_run,
+)
 from paddlevideo_fast.command_line import CommandParser, add_options, count, option
 from paddlevideo_fast.config import Config
-from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.load import import_plugins, load_config
 from paddlevideo_fast.config.scaling import scaled
 from paddlevideo_fast.errors import DistributionError
 from paddlevideo_fast.log import get_logger
@@ -114,8 +120,9 @@ def run(args: argparse.Namespace) -> int:
             "--fleet: no launcher has started this process; type  paddlevideo-fast launch --nproc_per_node N "
             "train ...  or leave the flag out"
         )
+    prepare_for_run(args.config, args.override)
     overrides, told = overrides_of(args)
-    cfg = load_for_run(args, overrides, logs=True)
+    cfg = load_prepared(args.config, overrides, logs=True)
     if told:
         get_logger(__name__).info(told)
     from paddlevideo_fast import assembly
@@ -146,7 +153,10 @@ def _to_go_on(args: argparse.Namespace, cfg: Config, folder: str | None) -> str:
 
 
 def overrides_of(args: argparse.Namespace) -> tuple[list[str], str]:
-    """The overrides and the flags of a command line as KEY=VALUE, and a text about what follows from them."""
+    """The overrides and the flags of a command line as KEY=VALUE, and a text about what follows from them.
+
+    With `--epochs` it imports Paddle, as plug-ins do: the learning-rate schedule knows what to stretch.
+    """
     given = ((_KEYS.get(flag, flag), getattr(args, flag, None)) for flag in _FLAGS)
     overrides = [*args.override]  # of flags, text is written as JSON, so that YAML reads it as text
     overrides += [
@@ -156,5 +166,6 @@ def overrides_of(args: argparse.Namespace) -> tuple[list[str], str]:
     if epochs is None and batch_size is None:
         return overrides, ""
     config = load_config(args.config, overrides, check=False)
+    import_plugins(config)
     more, told = scaled(config, epochs, batch_size, int(os.environ.get("PADDLE_TRAINERS_NUM", "1")))
     return [*overrides, *more], told

@@ -1,22 +1,19 @@
 """The keys `num_frames` and `crop_size`: written out wherever a config describes the clip.
 
 They say what the clips of training are. A part of the data, or a transform, that has another size keeps its
-ratio: a test at 256 pixels after a training at 224 becomes one at 128 after 112. A network says by the names
-of its arguments what has to follow: `num_seg` and `num_frames`, `crop_size` and `img_size`.
+ratio: a test at 256 pixels after a training at 224 becomes one at 128 after 112. A component says by the
+annotations of its arguments what has to follow; see `Role`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from paddlevideo_fast.config.document import Config
-from paddlevideo_fast.config.types import KeyPath, arguments_of
-from paddlevideo_fast.registry import BACKBONES, HEADS, SAMPLERS, TRANSFORMS
+from paddlevideo_fast.config.sections import arguments_in, build
+from paddlevideo_fast.config.types import KeyPath, Role
+from paddlevideo_fast.registry import SAMPLERS
 
-_SPLITS = ("train", "valid", "test")
-_OF_NETWORK = {"num_frames": ("num_seg", "num_frames"), "crop_size": ("crop_size", "img_size")}
-_CROPS = ("target_size", "crop_size")
-_SIDES = (*_CROPS, "short_size", "min_size", "max_size", "height", "width")
-_ONE_OF_SEGMENT = ("linspace_sample", "select_left", "dense_sample")  # whose Sampler leaves seg_len aside
+_SAMPLER_KEYS = ("sample", "decode_sampler")
 
 
 def expand_clip(config: Config) -> None:
@@ -27,13 +24,23 @@ def expand_clip(config: Config) -> None:
     Raises:
         ConfigError: there is nothing to set, or the sampler cannot take so many frames.
     """
-    for key, changes in (("num_frames", _frames), ("crop_size", _sides)):
+    frames = (Role.FRAMES, Role.FIXED_FRAMES, Role.VIEW_FRAMES)
+    for key, roles, changes in (("num_frames", frames, _frames), ("crop_size", (Role.CROP_SIZE,), _sides)):
         value = config.pop(key, None)
         if value is not None:
             origin = f"{config.where(key)}  {key}={value}"
-            for path, new in [*changes(config, value), *_of_network(config["MODEL"], key, value, ("MODEL",))]:
+            network = [path for path, own in _values(config, "MODEL", *roles) if isinstance(own, int)]
+            for path, new in [*changes(config, value), *((path, value) for path in network)]:
                 _put(config, path, new)
                 config.origins[path] = origin
+
+
+def _values(config: Config, section: str, *roles: Role) -> Iterator[tuple[KeyPath, Any]]:
+    """The arguments in a section that have one of the roles."""
+    for each in arguments_in(config, section):
+        for name, value in each.with_role(*roles).items():
+            if value is not None:
+                yield (*each.path, name), value
 
 
 def _put(config: Config, path: KeyPath, value: Any) -> None:
@@ -49,80 +56,31 @@ def _put(config: Config, path: KeyPath, value: Any) -> None:
 def _frames(config: Config, value: int) -> Iterator[tuple[KeyPath, Any]]:
     """What `num_frames` sets in PIPELINE."""
     trained = 0
-    for path, sampler in _samplers(config):
-        arguments = arguments_of(SAMPLERS.get(sampler["name"]))
-        own, name, unit = _frames_of(sampler, set(arguments))
-        if not name:
-            text = f"{sampler['name']} has no argument num_frames or num_seg; set what it has at {path[1]}"
+    for each in [each for each in arguments_in(config, "PIPELINE") if each.path[-1] in _SAMPLER_KEYS]:
+        arguments, own = each.with_role(Role.FRAMES), build(SAMPLERS, each.given).num_frames
+        if not arguments:
+            text = f"{each.given['name']} marks no argument as the frames of a clip; set it at {each.path[1]}"
             raise config.error(f"num_frames={value}", text)
         trained = trained or own
         if own % trained:  # such as 25 segments in the test of a network that trains with 3
             continue
-        wanted = value * (own // trained)
+        # a clip is as long as one of the arguments says, or as their product
+        name = next((name for name, count in arguments.items() if count == own), next(iter(arguments)))
+        wanted, unit = value * (own // trained), own // arguments[name]
         if wanted % unit:
-            key = f"{'.'.join(map(str, path))}.seg_len"
-            raise config.error(f"num_frames={value}", f"no multiple of the {unit} frames of {key}")
-        yield (*path, name), wanted // unit
-
-
-def _samplers(config: Config) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
-    for split in _SPLITS:
-        section = (config.get("PIPELINE") or {}).get(split) or {}
-        part = "decode_sampler" if section.get("decode_sampler") else "sample"
-        if section.get(part):
-            yield ("PIPELINE", split, part), section[part]
-
-
-def _frames_of(sampler: Mapping[str, Any], arguments: set[str]) -> tuple[int, str, int]:
-    """Frames of a clip, the argument that sets them ("": none), and how many frames 1 of it is."""
-    if "num_frames" in arguments:
-        return sampler["num_frames"], "num_frames", 1
-    if "num_seg" not in arguments:
-        return 1, "", 1
-    in_row = not sampler.get("frame_interval") and any(sampler.get(way) for way in _ONE_OF_SEGMENT)
-    seg_len = 1 if in_row else sampler.get("seg_len", 1)
-    if sampler["num_seg"] == 1 and seg_len > 1:
-        return seg_len, "seg_len", 1
-    return sampler["num_seg"] * seg_len, "num_seg", seg_len
+            text = f"no multiple of the {unit} frames of {each.key([*arguments][-1])}"
+            raise config.error(f"num_frames={value}", text)
+        yield (*each.path, name), wanted // unit
 
 
 def _sides(config: Config, value: int) -> Iterator[tuple[KeyPath, Any]]:
     """What `crop_size` sets in PIPELINE."""
-    sizes = [(path, size) for split in _SPLITS for path, size in _sizes(config, split)]
-    crops = [(path, size) for path, size in sizes if path[-1] in _CROPS]
+    crops = [*_values(config, "PIPELINE", Role.CROP_SIZE)]
     if not crops:
         text = "no transform of PIPELINE has a target_size, so nothing cuts clips to a size"
         raise config.error(f"crop_size={value}", text)
     trained = [size for path, size in crops if path[1] == crops[0][0][1]][-1]  # the last crop counts
     factor = value / (trained if isinstance(trained, int) else trained[0])
-    for path, size in sizes:
+    for path, size in [*crops, *_values(config, "PIPELINE", Role.LENGTH)]:
         sides = [max(1, round(side * factor)) for side in ([size] if isinstance(size, int) else size)]
         yield path, sides[0] if isinstance(size, int) else sides
-
-
-def _sizes(config: Config, split: str) -> Iterator[tuple[KeyPath, Any]]:
-    """Sizes in pixels of the transforms of a part of the data."""
-    steps = ((config.get("PIPELINE") or {}).get(split) or {}).get("transform") or ()
-    for index, step in enumerate(steps):
-        for name, given in step.items():
-            for argument in arguments_of(TRANSFORMS.get(name)).values():
-                size = (given or {}).get(argument.name, argument.default)
-                if argument.name in _SIDES and isinstance(size, (int, list, tuple)):
-                    yield ("PIPELINE", split, "transform", index, name, argument.name), size
-
-
-def _of_network(section: Any, key: str, value: int, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
-    """What a key sets in MODEL."""
-    if isinstance(section, list):
-        for index, item in enumerate(section):
-            yield from _of_network(item, key, value, (*path, index))
-    if isinstance(section, Mapping):
-        name = section.get("name")
-        found = [each.get(str(name)) for each in (BACKBONES, HEADS) if str(name) in each]
-        known = arguments_of(found[0]) if found else {}
-        for argument in _OF_NETWORK[key]:
-            default = known[argument].default if argument in known else None
-            if isinstance(section.get(argument, default), int):
-                yield (*path, argument), value
-        for below, item in section.items():
-            yield from _of_network(item, key, value, (*path, below))

@@ -5,28 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paddlevideo_fast.config.document import Config
-
-RATE_ENDS = ("max_epoch", "T_max")
-RATE_WARM_UPS = ("warmup_epochs", "warmup_iters")  # Video Swin's `iters` are epochs
-RATE_STEPS = ("steps", "boundaries", "milestones")
-
-
-def stretched(rate: Mapping[str, Any], before: int, epochs: int) -> dict[str, Any]:
-    """The keys of a learning rate that change where a training of `before` epochs gets `epochs`."""
-    share = epochs / before
-    changed: dict[str, Any] = {}
-    for key in RATE_ENDS:
-        if key in rate:
-            changed[key] = epochs if rate[key] == before else round(rate[key] * share, 2)
-    for key in RATE_WARM_UPS:
-        if rate.get(key):
-            changed[key] = round(rate[key] * share, 2)
-    for key in RATE_STEPS:
-        for step in rate.get(key) or ():
-            rising = changed.setdefault(key, [])
-            least = rising[-1] + 1 if rising else 0 if step == 0 else 1
-            rising.append(max(round(step * share), least))
-    return changed
+from paddlevideo_fast.registry import LEARNING_RATES
 
 
 def scaled(
@@ -49,8 +28,10 @@ def scaled(
         before, rate = config.get("epochs"), config.at("OPTIMIZER.learning_rate")
         put["epochs"] = epochs
         changed: dict[str, Any] = {}
-        if isinstance(rate, Mapping) and isinstance(before, int) and before > 0:
-            for key, value in stretched(rate, before, epochs).items():
+        name = str(rate.get("name")) if isinstance(rate, Mapping) else ""
+        if name in LEARNING_RATES and isinstance(before, int) and before > 0:
+            schedule: Any = LEARNING_RATES.get(name)
+            for key, value in schedule.stretched(rate, before, epochs).items():
                 if not config.where(("OPTIMIZER", "learning_rate", key)).startswith("-o "):
                     changed[key] = put[f"OPTIMIZER.learning_rate.{key}"] = value
         follows = ", ".join(f"{key} {value}" for key, value in changed.items()) or "as it is"

@@ -1,6 +1,7 @@
 """The kinds of sections that a config is made of; each checks and builds what it holds. `ROOT` is their tree.
 
-The constructor of a registered class is the schema of its section. A class may say more about its arguments:
+The constructor of a registered class is the schema of its section. An annotation may give an argument a
+`Role` besides its type. A class may say more about its arguments:
 
     parts               which of them are, or hold, components themselves, as a registry or a section
     injected            which of them code passes, so that no config can set them
@@ -10,13 +11,21 @@ The constructor of a registered class is the schema of its section. A class may 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from paddlevideo_fast import registry as registries
 from paddlevideo_fast.annexes import ALWAYS
 from paddlevideo_fast.config import settings
 from paddlevideo_fast.config.document import Findings
-from paddlevideo_fast.config.types import KeyPath, arguments_of, describe, mismatches, plain_alternatives
+from paddlevideo_fast.config.types import (
+    KeyPath,
+    Role,
+    arguments_of,
+    describe,
+    mismatches,
+    plain_alternatives,
+)
+from paddlevideo_fast.config.yaml_source import dotted
 from paddlevideo_fast.errors import ConfigError, SettingError
 from paddlevideo_fast.registry import Registry, did_you_mean, is_own
 
@@ -26,6 +35,29 @@ _TAGS = {"recognizer": "framework", "dataset": "format"}
 def tag_of(kind: Registry) -> str:
     """The key that names the class: PaddleVideo says `framework` and `format` in two places, else `name`."""
     return _TAGS.get(kind.kind, "name")
+
+
+class Arguments(NamedTuple):
+    """The arguments of a class as they stand in a checked config.
+
+    Attributes:
+        path: of their mapping.
+        cls: the class.
+        given: the mapping, which may have the name of the class, too.
+    """
+
+    path: KeyPath
+    cls: type
+    given: Mapping[str, Any]
+
+    def with_role(self, *roles: Role) -> dict[str, Any]:
+        """The values of the arguments that have one of the roles, defaults included, by their names."""
+        known = arguments_of(self.cls).values()
+        return {item.name: self.given.get(item.name, item.default) for item in known if item.role in roles}
+
+    def key(self, name: str) -> str:
+        """The dotted key of an argument."""
+        return dotted((*self.path, name))
 
 
 class Section:
@@ -46,6 +78,10 @@ class Section:
 
     def holders(self, key: str, value: Any) -> Iterator[str]:
         """Where in the `value` of this section a key is known: dotted, `DATASET.batch_size`."""
+        return iter(())
+
+    def arguments(self, value: Any, path: KeyPath) -> Iterator[Arguments]:
+        """The arguments of all classes that stand in the checked `value` at `path`."""
         return iter(())
 
 
@@ -113,6 +149,10 @@ class Component(Section):
     def build(self, value: Any) -> Any:
         return build(self.registry, value) if isinstance(value, Mapping) else value
 
+    def arguments(self, value: Any, path: KeyPath) -> Iterator[Arguments]:
+        if isinstance(value, Mapping):
+            yield from _arguments_of(self.registry.get(value[tag_of(self.registry)]), value, path)
+
 
 @dataclass(frozen=True)
 class ComponentList(Section):
@@ -138,6 +178,11 @@ class ComponentList(Section):
 
     def build(self, value: Any) -> Any:
         return build_list(self.registry, value)
+
+    def arguments(self, value: Any, path: KeyPath) -> Iterator[Arguments]:
+        for index, item in enumerate(value or ()):
+            for name, given in ({item: None} if isinstance(item, str) else item).items():
+                yield from _arguments_of(self.registry.get(name), given or {}, (*path, index, name))
 
 
 @dataclass(frozen=True)
@@ -177,6 +222,11 @@ class NamedListOf(Section):
 
     def build(self, value: Any) -> Any:
         return [(name, self.item.build(item)) for pair in value for name, item in pair.items()]
+
+    def arguments(self, value: Any, path: KeyPath) -> Iterator[Arguments]:
+        for index, pair in enumerate(value or ()):
+            for name, item in pair.items():
+                yield from self.item.arguments(item, (*path, index, name))
 
 
 @dataclass(frozen=True)
@@ -268,6 +318,12 @@ class Group(Section):
             yield key
         yield from _holders(self.all_members(), key, value)
 
+    def arguments(self, value: Any, path: KeyPath) -> Iterator[Arguments]:
+        if self.settings:
+            yield Arguments(path, self.settings, value or {})
+        for name, section in self.members.items():
+            yield from section.arguments((value or {}).get(name), (*path, name))
+
     def build(self, value: Any) -> Any:
         built = {name: section.build(value[name]) for name, section in self.members.items() if name in value}
         plain = {key: item for key, item in value.items() if key not in self.members}
@@ -316,6 +372,17 @@ def parts_of(cls: type) -> Mapping[str, Section]:
     """The constructor arguments of a class that are, or hold, components; it receives them built."""
     parts = getattr(cls, "parts", {})
     return {name: Component(part) if isinstance(part, Registry) else part for name, part in parts.items()}
+
+
+def _arguments_of(cls: type, given: Mapping[str, Any], path: KeyPath) -> Iterator[Arguments]:
+    yield Arguments(path, cls, given)
+    for name, part in parts_of(cls).items():
+        yield from part.arguments(given.get(name), (*path, name))
+
+
+def arguments_in(config: Mapping[str, Any], *path: str) -> Iterator[Arguments]:
+    """The arguments of all classes that a checked config has at a path, such as ("PIPELINE", "train")."""
+    return (each for each in ROOT.arguments(config, ()) if each.path[: len(path)] == path)
 
 
 def check_arguments(

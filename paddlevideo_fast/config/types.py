@@ -15,6 +15,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Annotated, Any, Literal, Union
 
 KeyPath = tuple[str | int, ...]
@@ -59,6 +60,30 @@ NumViews = Annotated[int, Range(1, 1000)]  # of a video
 Count = Annotated[int, Range(0)]
 Share = Annotated[float, Range(0.0, 1.0)]
 NonNegative = Annotated[float, Range(0.0)]
+
+
+class Role(Enum):
+    """What an argument has to do with the clips or the epochs of a run. Its annotation says it:
+    `Annotated[int, Role.FRAMES]`, or one of the types below, which plug-ins use, too.
+    """
+
+    FRAMES = auto()  # the frames of a clip: the key `num_frames` sets them
+    FIXED_FRAMES = auto()  # the same for a network that takes no other number
+    VIEW_FRAMES = auto()  # the same for a view: in an evaluation, a clip is one or several views
+    FRAME_DIVISOR = auto()  # divides the frames of a clip
+    CROP_SIZE = auto()  # the side of a clip: the key `crop_size` sets it
+    LENGTH = auto()  # of pixels, on the way to the clip: keeps its ratio to the side
+    SIDE_DIVISOR = auto()  # divides the side of a clip
+    EPOCHS = auto()  # `--epochs` stretches it
+
+
+NumFrames = Annotated[Size, Role.FRAMES]
+FixedFrames = Annotated[Size, Role.FIXED_FRAMES]
+FrameDivisor = Annotated[Size, Role.FRAME_DIVISOR]
+CropSize = Annotated[Size, Role.CROP_SIZE]
+Pixels = Annotated[Size, Role.LENGTH]
+SideDivisor = Annotated[Size, Role.SIDE_DIVISOR]
+Epochs = Annotated[float, Role.EPOCHS]
 Activation = Literal["softmax", "sigmoid"]  # of logits: a video has one class, or any number of classes
 
 
@@ -95,6 +120,17 @@ class Argument:
     def required(self) -> bool:
         """Whether the constructor cannot do without it."""
         return self.default is inspect.Parameter.empty
+
+    @property
+    def role(self) -> Role | None:
+        """What it has to do with clips or epochs, by its annotation."""
+        return _role_in(self.hint)
+
+
+def _role_in(hint: Any) -> Role | None:
+    if isinstance(hint, Role):
+        return hint
+    return next(filter(None, map(_role_in, typing.get_args(hint))), None)
 
 
 @functools.cache

@@ -1,11 +1,13 @@
 """From an open video to a uint8 clip."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from paddlevideo_fast.config.types import Role, arguments_of
 from paddlevideo_fast.decode import VideoReader
 from paddlevideo_fast.errors import TransformError
 from paddlevideo_fast.loader.annotations import VideoRecord
@@ -189,7 +191,7 @@ class Pipeline:
                 raise TransformError(f"{record.path}: {type(step).__name__}: {error}") from None
         return ClipPlan(frames, geometry)
 
-    @property
+    @functools.cached_property
     def crop_size(self) -> int:
         """Side, or width, in pixels of the clips that the transforms make by themselves.
 
@@ -197,9 +199,11 @@ class Pipeline:
             TransformError: no transform says.
         """
         for step in reversed(self.geometric):
-            size = getattr(step, "target_size", getattr(step, "crop_size", None))
-            if size is not None:
-                return size if isinstance(size, int) else size[0]
+            kind: type = type(step)
+            for argument in arguments_of(kind).values():
+                if argument.role is Role.CROP_SIZE:
+                    size = getattr(step, argument.name)
+                    return size if isinstance(size, int) else size[0]
         raise TransformError("a request with a crop size needs a transform with a target_size")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from paddlevideo_fast.config.types import MAX_SIZE, Range, Size
+from paddlevideo_fast.config.types import MAX_SIZE, NumFrames, Range, Size
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.log import get_logger, warn_once
@@ -113,8 +113,8 @@ class Sampler:
 
     ignored_arguments: ClassVar[dict[str, str]] = {"use_pil": "frames are arrays here"}
 
-    num_seg: Size
-    seg_len: Size
+    num_seg: NumFrames
+    seg_len: NumFrames
     frame_interval: Size | None = None
     valid_mode: bool = False
     select_left: bool = False
@@ -247,7 +247,7 @@ class UniformSampler:
 
     num_clips = 1
 
-    num_frames: Size
+    num_frames: NumFrames
 
     def sample(
         self, num_frames: int, avg_fps: float, request: ClipRequest, rng: np.random.Generator
@@ -295,7 +295,7 @@ class DecodeSampler:
     }
     num_clips = 1
 
-    num_frames: Size
+    num_frames: NumFrames
     sampling_rate: AboveZero
     target_fps: AboveZero = 30.0
     test_mode: bool = False

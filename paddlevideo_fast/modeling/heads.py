@@ -8,7 +8,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from paddlevideo_fast.config.types import Activation, NonNegative, Share, Size
+from paddlevideo_fast.config.types import Activation, CropSize, NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.layers.cpu import LayerNorm
 from paddlevideo_fast.modeling.losses import BinaryCrossEntropyLoss, CrossEntropyLoss, loss_of_each
@@ -340,7 +340,7 @@ class ClipHead(LinearHead):
 
     def __init__(
         self,
-        crop_size: Size | None = None,
+        crop_size: CropSize | None = None,
         window_average: Literal["probabilities", "logits"] = "probabilities",
         **shared: Any,
     ) -> None:
@@ -466,7 +466,7 @@ class X3DHead(ClipHead):
     linear_name = "projection"
 
     def __init__(
-        self, in_channels: Size = 432, dim_c5: Size = 2048, crop_size: Size | None = None, **shared: Any
+        self, in_channels: Size = 432, dim_c5: Size = 2048, crop_size: CropSize | None = None, **shared: Any
     ) -> None:
         super().__init__(in_channels=dim_c5, crop_size=crop_size, **shared)
         self.in_channels = in_channels

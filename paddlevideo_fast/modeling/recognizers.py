@@ -4,14 +4,14 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import paddle
 from paddle import nn
 
 from paddlevideo_fast.config import build
 from paddlevideo_fast.config.sections import Group
-from paddlevideo_fast.config.types import Activation, Size, arguments_of
+from paddlevideo_fast.config.types import Activation, Role, Size, arguments_of
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import gpu_number
@@ -249,7 +249,7 @@ class Views:
         avg_type: what is averaged over the views: "score", the logits, or "prob", the probabilities.
     """
 
-    num_seg: Size | None = None
+    num_seg: Annotated[Size, Role.VIEW_FRAMES] | None = None
     avg_type: Literal["score", "prob"] = "score"
 
 

@@ -1,19 +1,19 @@
 """The learning-rate schedules that configs name. Epochs count from 0 and may be fractions."""
 
-from __future__ import annotations
-
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
-from paddlevideo_fast.config.types import Count, NonNegative, Share
+from paddlevideo_fast.config.types import Count, Epochs, NonNegative, Role, Share, arguments_of, mismatches
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import LEARNING_RATES
 from paddlevideo_fast.schedule.curves import cosine, linear_warmup, piecewise
 from paddlevideo_fast.schedule.multigrid import RateStep
+
+EpochCount = Annotated[NonNegative, Role.EPOCHS]
 
 _KEY = "OPTIMIZER.learning_rate"
 _IGNORED = {
@@ -26,6 +26,8 @@ _IGNORED = {
 @dataclass(eq=False)
 class LearningRate:
     """A learning rate as a function of the epoch; the base of the registered ones, which define `_curve`.
+
+    Arguments that are epochs are annotated as `Epochs`.
 
     Args:
         iter_step: follow the curve at each step; else an epoch keeps the value of its start. A warm-up
@@ -52,7 +54,23 @@ class LearningRate:
             warn_once(get_logger(), f"{_KEY}.warmup_factor has no effect without warmup_steps")
         self._factor = 1.0
 
-    def times(self, factor: float) -> LearningRate:
+    @classmethod
+    def stretched(cls, arguments: Mapping[str, Any], before: int, epochs: int) -> dict[str, Any]:
+        """The arguments that change where a training of `before` epochs gets `epochs`, the end first."""
+        changed: dict[str, Any] = {}
+        share = epochs / before
+        own = [item for item in arguments_of(cast(type, cls)).values() if item.role is Role.EPOCHS]
+        for item in sorted(own, key=lambda item: item.name != cls.end_argument):
+            value = arguments.get(item.name)
+            if not value or any(mismatches(value, item.hint)):
+                continue
+            if isinstance(value, (int, float)):
+                changed[item.name] = epochs if value == before else round(value * share, 2)
+            else:
+                changed[item.name] = _stretched_steps(value, share)
+        return changed
+
+    def times(self, factor: float) -> "LearningRate":
         """The same curve with all rates multiplied by `factor`, also during the warm-up."""
         other = copy.copy(self)
         other._factor *= factor
@@ -155,7 +173,7 @@ class PiecewiseDecay(_Steps):
 
     end_argument = "boundaries"
 
-    boundaries: Sequence[NonNegative]
+    boundaries: Sequence[EpochCount]
     values: Sequence[NonNegative]
 
     def __post_init__(self) -> None:
@@ -184,7 +202,7 @@ class MultiStepDecay(_Steps):
     end_argument = "milestones"
 
     learning_rate: NonNegative
-    milestones: Sequence[NonNegative]
+    milestones: Sequence[EpochCount]
     gamma: NonNegative = 0.1
 
     def __post_init__(self) -> None:
@@ -213,9 +231,9 @@ class CosineAnnealingDecay(LearningRate):
     end_argument = "T_max"
 
     learning_rate: NonNegative
-    T_max: float
+    T_max: Epochs
     eta_min: NonNegative = 0.0
-    warmup_epochs: NonNegative = 0.0
+    warmup_epochs: EpochCount = 0.0
     warmup_start_lr: NonNegative = 0.0
     cosine_after_warmup: bool = False
 
@@ -248,9 +266,9 @@ class CustomWarmupCosineDecay(LearningRate):
     end_argument = "max_epoch"
 
     warmup_start_lr: NonNegative = field()
-    warmup_epochs: NonNegative = field()
+    warmup_epochs: EpochCount = field()
     cosine_base_lr: NonNegative
-    max_epoch: float
+    max_epoch: Epochs
     iter_step: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -279,11 +297,11 @@ class CustomWarmupCosineStepDecay(LearningRate):
 
     end_argument = "max_epoch"
 
-    warmup_iters: NonNegative
+    warmup_iters: EpochCount
     warmup_ratio: Share = 0.1
     min_lr: NonNegative = 0.0
     base_lr: NonNegative = 3e-5
-    max_epoch: float = 30
+    max_epoch: Epochs = 30
     iter_step: bool = field(default=True, kw_only=True)
     warmup_steps: Count = field(default=0, init=False)
     warmup_factor: Share = field(default=0.0, init=False)
@@ -327,12 +345,12 @@ class CustomWarmupPiecewiseDecay(LearningRate):
     end_argument = "max_epoch"
 
     warmup_start_lr: NonNegative = field()
-    warmup_epochs: NonNegative = field()
+    warmup_epochs: EpochCount = field()
     step_base_lr: NonNegative
     lrs: Sequence[NonNegative]
     gamma: float
-    steps: Sequence[float]
-    max_epoch: float
+    steps: Sequence[Epochs]
+    max_epoch: Epochs
     iter_step: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -343,7 +361,7 @@ class CustomWarmupPiecewiseDecay(LearningRate):
             raise SettingError(_KEY, text)
         self._check_warm_up()
 
-    def along(self, rate_steps: Sequence[RateStep], max_epoch: float) -> CustomWarmupPiecewiseDecay:
+    def along(self, rate_steps: Sequence[RateStep], max_epoch: float) -> "CustomWarmupPiecewiseDecay":
         """The same rates and warm-up, with the steps of a multigrid schedule that runs to `max_epoch`.
 
         Raises:
@@ -358,6 +376,15 @@ class CustomWarmupPiecewiseDecay(LearningRate):
 
     def _curve(self, epoch: float) -> float:
         return self.step_base_lr * piecewise(epoch, self.steps[1:], self.lrs)
+
+
+def _stretched_steps(steps: Sequence[float], share: float) -> list[int]:
+    """Whole epochs, which rise; a step at epoch 0 stays, and no other moves there."""
+    rising: list[int] = []
+    for step in steps:
+        least = rising[-1] + 1 if rising else 0 if step == 0 else 1
+        rising.append(max(round(step * share), least))
+    return rising
 
 
 def _check_rising(name: str, epochs: Sequence[float]) -> None:

@@ -4,11 +4,13 @@ import paddle
 import pytest
 
 from paddlevideo_fast.assembly.plan import plan_run
+from paddlevideo_fast.cli import train
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import build_dataset
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.modeling import Preprocess, build_for_clips
+from paddlevideo_fast.registry import BACKBONES, LEARNING_RATES, SAMPLERS, TRANSFORMS
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,104 @@ def test_what_cannot_be_names_the_key(tmp_path, monkeypatch, name, override, exp
     with pytest.raises(ConfigError) as caught:
         plan_run(RunSpec.of(load_config(path, [override])))
     assert f"-o #1  {override}{expected}" in str(caught.value)
+
+
+PARTS = """
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paddlevideo_fast.config.types import CropSize, Epochs, FixedFrames, FrameDivisor, NumFrames
+from paddlevideo_fast.config.types import Pixels, SideDivisor
+from paddlevideo_fast.loader.sampling import UniformSampler
+from paddlevideo_fast.loader.transforms import Geometric
+from paddlevideo_fast.modeling import Backbone
+from paddlevideo_fast.registry import BACKBONES, LEARNING_RATES, SAMPLERS, TRANSFORMS
+from paddlevideo_fast.solver import LearningRate
+
+@BACKBONES.register()
+class OwnNetwork(Backbone):
+    data_format = "NCHW"
+    out_channels = 512
+    def __init__(
+        self,
+        frames: FixedFrames | None = 8,
+        every: FrameDivisor = 2,
+        patch: SideDivisor = 4,
+        size: CropSize = 56,
+    ):
+        super().__init__()
+
+@SAMPLERS.register()
+class OwnSampler(UniformSampler):
+    def __init__(self, count: NumFrames):
+        super().__init__(count)
+
+@TRANSFORMS.register()
+class OwnCrop(Geometric):
+    def __init__(self, side: CropSize, margin: Pixels = 14):
+        self.side = side
+    def apply(self, geometry, rng):
+        geometry.resize(self.side, self.side)
+
+@LEARNING_RATES.register()
+@dataclass(eq=False)
+class OwnRate(LearningRate):
+    drops: Sequence[Epochs]
+    until: Epochs
+    end_argument = "until"
+    def _curve(self, epoch):
+        return 0.1
+"""
+OWN = """
+_BASE_: tsm_motion
+imports: ./parts.py
+epochs: 4
+MODEL: {backbone: {name: OwnNetwork}}
+OPTIMIZER: {learning_rate: {name: OwnRate, drops: [2, 3], until: 4}}
+PIPELINE:
+  train: &own
+    sample: {name: OwnSampler, count: 8}
+    transform: [OwnCrop: {side: 56}, Image2Array:]
+  valid: *own
+  test: *own
+"""
+
+
+@pytest.fixture
+def own_config(tmp_path):
+    (tmp_path / "parts.py").write_text(PARTS)
+    (tmp_path / "own.yaml").write_text(OWN)
+    registries = [BACKBONES, SAMPLERS, TRANSFORMS, LEARNING_RATES]
+    before = [(registry, dict(registry._entries)) for registry in registries if registry.names()]
+    yield str(tmp_path / "own.yaml")
+    for registry, entries in before:
+        registry._entries = entries
+
+
+def test_components_of_plug_ins_take_part_by_their_annotations(own_config):
+    cfg = load_config(own_config, ["num_frames=12", "crop_size=28"])
+    assert cfg["MODEL"]["backbone"] == {"name": "OwnNetwork", "frames": 12, "size": 28}
+    for pipeline in cfg["PIPELINE"].values():
+        assert pipeline["sample"]["count"] == 12
+        assert pipeline["transform"][0] == {"OwnCrop": {"side": 28, "margin": 7}}
+    plan_run(RunSpec.of(cfg))
+    args = train.build_parser().parse_args([own_config, "--epochs", "8"])
+    rate = load_config(own_config, train.overrides_of(args)[0])["OPTIMIZER"]["learning_rate"]
+    assert (rate["drops"], rate["until"]) == ([4, 6], 8)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("every=3", "sample.count: clips of 8 frames do not divide into MODEL.backbone.every=3"),
+        ("frames=4", "sample.count: clips have 8 frames, and MODEL.backbone.frames (-o #1) is 4"),
+        ("patch=5", "OwnCrop.side: clips of 56 pixels do not divide into MODEL.backbone.patch (-o #1)=5"),
+    ],
+)
+def test_components_of_plug_ins_are_compared(own_config, override, expected):
+    with pytest.raises(ConfigError) as caught:
+        plan_run(RunSpec.of(load_config(own_config, [f"MODEL.backbone.{override}"])))
+    assert expected in str(caught.value)
 
 
 def test_an_index_that_is_none_names_what_there_is():

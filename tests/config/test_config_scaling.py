@@ -5,22 +5,35 @@ import pytest
 from paddlevideo_fast.cli import train
 from paddlevideo_fast.config import build, load_config
 from paddlevideo_fast.config.builtin import built_in_configs
-from paddlevideo_fast.config.scaling import scaled, stretched
+from paddlevideo_fast.config.scaling import scaled
 from paddlevideo_fast.registry import LEARNING_RATES
 
 CURVES = [
-    ({"max_epoch": 100, "warmup_epochs": 10}, 5, {"max_epoch": 5, "warmup_epochs": 0.5}),
-    ({"T_max": 50}, 20, {"T_max": 10.0}),  # ended before the run, and still does
-    ({"steps": [0, 40, 80], "max_epoch": 100}, 50, {"steps": [0, 20, 40], "max_epoch": 50}),
-    ({"boundaries": [40, 80]}, 1, {"boundaries": [1, 2]}),  # they rise, and none is before training
-    ({"milestones": [40, 80], "warmup_iters": 2.5}, 200, {"milestones": [80, 160], "warmup_iters": 5.0}),
-    ({"learning_rate": 0.1, "warmup_epochs": 0}, 5, {}),
+    (
+        "CustomWarmupCosineDecay",
+        {"max_epoch": 100, "warmup_epochs": 10},
+        5,
+        {"max_epoch": 5, "warmup_epochs": 0.5},
+    ),
+    ("CosineAnnealingDecay", {"T_max": 50}, 20, {"T_max": 10.0}),  # ended before the run, and still does
+    (
+        "CustomWarmupPiecewiseDecay",
+        {"steps": [0, 40, 80], "max_epoch": 100},
+        50,
+        {"steps": [0, 20, 40], "max_epoch": 50},
+    ),
+    # they rise, and none is before training
+    ("PiecewiseDecay", {"boundaries": [40, 80]}, 1, {"boundaries": [1, 2]}),
+    ("MultiStepDecay", {"milestones": [40, 80]}, 200, {"milestones": [80, 160]}),
+    ("CustomWarmupCosineStepDecay", {"warmup_iters": 2.5}, 200, {"warmup_iters": 5.0}),
+    ("CosineAnnealingDecay", {"learning_rate": 0.1, "warmup_epochs": 0}, 5, {}),
+    ("CosineAnnealingDecay", {"T_max": "all"}, 5, {}),  # the check of the config says what is wrong
 ]
 
 
-@pytest.mark.parametrize(("rate", "epochs", "expected"), CURVES)
-def test_a_curve_is_stretched(rate, epochs, expected):
-    assert stretched(rate, 100, epochs) == expected
+@pytest.mark.parametrize(("name", "rate", "epochs", "expected"), CURVES)
+def test_a_curve_is_stretched(name, rate, epochs, expected):
+    assert LEARNING_RATES.get(name).stretched(rate, 100, epochs) == expected
 
 
 @pytest.mark.annex

@@ -14,11 +14,12 @@ from paddlevideo_fast.apps.init.init_dataset import ENDINGS, SIDES, Source
 from paddlevideo_fast.cli.command import quiet_import
 from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.config.scaling import RATE_ENDS, RATE_STEPS, RATE_WARM_UPS, stretched
+from paddlevideo_fast.config.sections import build
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.jobs.run import ToolError
 from paddlevideo_fast.log import printable
+from paddlevideo_fast.registry import LEARNING_RATES
 
 CLIPS_OF_TRAINING = 6000  # of a first training on a CPU, over all its epochs
 _EPOCHS = range(5, 61)
@@ -62,8 +63,6 @@ class Recipe:
         clips_per_video: of training; batches hold a multiple of it.
         frames_of_clip: frames of a video that a clip spans.
         rate: its section `learning_rate`; empty for a number.
-        rate_end: epoch of the learning rate's end, if the config says so.
-        rate_steps: keys of the learning rate that list epochs, with the lists.
         epochs: of its training.
         pretrained: file of weights that it starts from; None: from nothing.
         transforms: of PIPELINE.train.
@@ -94,8 +93,6 @@ class Recipe:
             self.frames_of_clip = pipeline["sample"].get("num_seg", 1) * pipeline["sample"].get("seg_len", 1)
         rate = config["OPTIMIZER"]["learning_rate"]
         self.rate: Mapping[str, Any] = rate if isinstance(rate, Mapping) else {}
-        self.rate_end = next((self.rate[key] for key in RATE_ENDS if key in self.rate), None)
-        self.rate_steps = {key: self.rate[key] for key in RATE_STEPS if key in self.rate}
         self.epochs: int = config["epochs"]
         self.pretrained: str | None = config["MODEL"]["backbone"].get("pretrained")
         self.transforms: list[Any] = pipeline["transform"]
@@ -265,19 +262,20 @@ def _update_size(recipe: Recipe, num_train: int) -> int:
 
 def _set_epochs(content: dict[str, Any], recipe: Recipe, num_train: int) -> list[str]:
     """Sets epochs and learning rate for the number of videos; returns what changed."""
-    ends_with_epochs = recipe.rate_end == recipe.epochs
-    if not ends_with_epochs and (recipe.rate_end is not None or not recipe.rate_steps):
+    if not recipe.rate or (schedule := build(LEARNING_RATES, recipe.rate)).misfit(recipe.epochs):
         return []
     epochs = min(max(round(CLIPS_OF_TRAINING / max(num_train, 1)), _EPOCHS[0]), _EPOCHS[-1])
-    rate = stretched(recipe.rate, recipe.epochs, epochs)
+    rate = schedule.stretched(recipe.rate, recipe.epochs, epochs)
+    if not rate:
+        return []
     content["epochs"] = epochs
     content["OPTIMIZER"] = {"learning_rate": rate}
     notes = [f"{epochs} epochs, and {recipe.epochs} in the recipe"]
     for key, value in rate.items():
-        if key in RATE_WARM_UPS:
+        if isinstance(value, list):
+            notes.append(f"{key} {value}, and {list(recipe.rate[key])} in the recipe")
+        elif key != schedule.end_argument:
             notes.append(f"{value:g} epochs of warm-up, and {recipe.rate[key]:g} in the recipe")
-        elif key in recipe.rate_steps:
-            notes.append(f"{key} {value}, and {list(recipe.rate_steps[key])} in the recipe")
     return notes
 
 

@@ -52,8 +52,8 @@ def export(argv: Sequence[str] | None = None) -> int:
 
 
 def _train_or_test(args: argparse.Namespace) -> int:
+    _prepare(args.config, args.override)
     overrides, _ = train.overrides_of(args)
-    _prepare(args.config, overrides)
     with quiet_import():
         from paddlevideo_fast import assembly
         from paddlevideo_fast.apps.paddlex.folders import PaddleXFolders

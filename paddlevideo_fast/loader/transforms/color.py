@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import cv2
 import numpy as np
 
-from paddlevideo_fast.config.types import Share, Size
+from paddlevideo_fast.config.types import FrameDivisor, Share
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.transforms.geometry import Descriptive, Pixelwise
 from paddlevideo_fast.log import get_logger, warn_once
@@ -64,7 +64,7 @@ class PackOutput(Descriptive):
             effect of its own.
     """
 
-    alpha: Size
+    alpha: FrameDivisor
 
 
 Strength = float | Sequence[float]

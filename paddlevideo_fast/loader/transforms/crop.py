@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from paddlevideo_fast.config.types import Count, Share, Size
+from paddlevideo_fast.config.types import Count, CropSize, Pixels, Share
 from paddlevideo_fast.errors import LoaderError, TransformError
 from paddlevideo_fast.loader.transforms.geometry import BACKEND_IGNORED, ClipGeometry, Geometric
 from paddlevideo_fast.registry import TRANSFORMS
 
-Sides = Size | tuple[Size, Size]
+Sides = CropSize | tuple[CropSize, CropSize]
 
 # Where a crop lies, in quarters of the room that it leaves in the frame: (x, y).
 _MIDDLE = (2, 2)
@@ -33,7 +33,7 @@ class Scale(Geometric):
         do_round: round the longer side rather than cut it.
     """
 
-    short_size: Size
+    short_size: Pixels
     fixed_ratio: bool = True
     keep_ratio: bool | None = None
     do_round: bool = False
@@ -74,8 +74,8 @@ class JitterScale(Geometric):
         "default_min_size": "the short cycle is part of each request",
     }
 
-    min_size: Size
-    max_size: Size
+    min_size: Pixels
+    max_size: Pixels
 
     def __post_init__(self) -> None:
         if self.min_size > self.max_size:
@@ -105,8 +105,8 @@ class GroupResize(Geometric):
         "mode": "it is the same in training and evaluation",
     }
 
-    height: Size
-    width: Size
+    height: Pixels
+    width: Pixels
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
         """See `Geometric`."""
@@ -125,7 +125,7 @@ class _FixedCrop(Geometric):
     places: Sequence[tuple[int, int]] = (_MIDDLE,)
     flips: Sequence[bool] = (False,)
 
-    def __init__(self, target_size: Size) -> None:
+    def __init__(self, target_size: CropSize) -> None:
         self.target_size: Any = target_size
         self.num_views = len(self.places) * len(self.flips)
 
@@ -156,7 +156,7 @@ class CenterCrop(_FixedCrop):
         do_round: where the margin is odd, round half of it to even rather than down.
     """
 
-    def __init__(self, target_size: Size, do_round: bool = True) -> None:
+    def __init__(self, target_size: CropSize, do_round: bool = True) -> None:
         super().__init__(target_size)
         self.do_round = do_round
 
@@ -216,6 +216,7 @@ class GroupFullResSample(_FixedCrop):
 
     def __init__(self, crop_size: Sides, flip: bool = False) -> None:
         self.flips = (False, True) if flip else (False,)
+        self.crop_size = crop_size
         super().__init__(crop_size)  # type: ignore[arg-type]
 
     def _offset(self, room: int, quarters: int) -> int:
@@ -242,7 +243,7 @@ class RandomCrop(Geometric):
         target_size: its side in pixels.
     """
 
-    target_size: Size
+    target_size: CropSize
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
         """See `Geometric`."""
@@ -267,7 +268,7 @@ class MultiCrop(_FixedCrop):
         "short_cycle_factors": "the short cycle is part of each request",
     }
 
-    def __init__(self, target_size: Size, test_mode: bool = False) -> None:
+    def __init__(self, target_size: CropSize, test_mode: bool = False) -> None:
         super().__init__(target_size)
         self.test_mode = test_mode
         self.num_views = 3 if test_mode else 1
@@ -310,7 +311,7 @@ class MultiScaleCrop(Geometric):
     Reference: TSN, arXiv:1608.00859, section 3.2 (corner cropping and scale jittering).
     """
 
-    target_size: Size
+    target_size: CropSize
     scales: Sequence[float] | None = None
     max_distort: Count = 1
     fix_crop: bool = True
@@ -363,7 +364,7 @@ class RandomResizedCrop(Geometric):
 
     area_range: Sequence[float] = (0.08, 1.0)
     aspect_ratio_range: Sequence[float] = (3 / 4, 4 / 3)
-    target_size: Size = 224
+    target_size: CropSize = 224
     _ATTEMPTS: ClassVar = 10
 
     def __post_init__(self) -> None:

@@ -15,6 +15,9 @@ DataFormat = Literal["NCHW", "NHWC", "NCDHW", "NLC", "NC"]
 class Backbone(nn.Layer):
     """A network from frames or clips to features. A subclass sets what differs from the defaults.
 
+    The annotations of the constructor say which arguments the shape of the clips sets, or has to fit: see
+    `config.types.Role`.
+
     Attributes:
         data_format: what `forward` gives: feature maps of frames ("NCHW", "NHWC"), a list of feature maps of
             clips ("NCDHW"), tokens of clips ("NLC"), or one feature for each clip ("NC").

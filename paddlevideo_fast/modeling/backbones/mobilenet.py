@@ -7,7 +7,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from paddlevideo_fast.config.types import Range, Share, Size
+from paddlevideo_fast.config.types import FixedFrames, Range, Share, Size
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.backbones.resnet import ShiftRatio
 from paddlevideo_fast.modeling.layers.conv_bn import ConvBN, ConvBNPlain, SqueezeExcitation, make_divisible
@@ -40,7 +40,7 @@ class FrameClassifier(Backbone):
     def __init__(
         self,
         pretrained: str | None = None,
-        num_seg: Size = 8,
+        num_seg: FixedFrames = 8,
         class_num: Size = 400,
         shift_ratio: ShiftRatio | None = None,
     ) -> None:

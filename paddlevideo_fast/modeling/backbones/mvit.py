@@ -12,7 +12,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from paddlevideo_fast.config.types import NonNegative, Share, Size
+from paddlevideo_fast.config.types import CropSize, NonNegative, NumFrames, Share, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.backbones.base import Backbone
@@ -237,8 +237,8 @@ class MViT(Backbone):
     def __init__(
         self,
         pretrained: str | None = None,
-        num_frames: Size = 16,
-        crop_size: Size = 224,
+        num_frames: NumFrames = 16,
+        crop_size: CropSize = 224,
         embed_dim: Size = 96,
         depths: Sequence[Size] = (1, 2, 11, 2),
         num_heads: Size = 1,

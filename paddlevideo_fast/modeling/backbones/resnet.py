@@ -12,7 +12,7 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from paddlevideo_fast.config.types import Range, Size
+from paddlevideo_fast.config.types import FixedFrames, Range, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import LEAVES, Converter, Network, Renames, Step, Target, Weights
@@ -235,7 +235,7 @@ class ResNetTSM(FrameResNet):
     1811.08383.
     """
 
-    def __init__(self, num_seg: Size = 8, shift_ratio: ShiftRatio = 0.125, **shared: Any) -> None:
+    def __init__(self, num_seg: FixedFrames = 8, shift_ratio: ShiftRatio = 0.125, **shared: Any) -> None:
         super().__init__(BlockStyle(num_seg=num_seg, shift_ratio=shift_ratio), **shared)
 
 
@@ -264,7 +264,7 @@ class ResNetTweaksTSM(TweakedResNet):
         shift_ratio: share of the channels that moves each way; see `ResNetTSM`.
     """
 
-    def __init__(self, num_seg: Size = 8, shift_ratio: ShiftRatio = 0.125, **shared: Any) -> None:
+    def __init__(self, num_seg: FixedFrames = 8, shift_ratio: ShiftRatio = 0.125, **shared: Any) -> None:
         super().__init__(BlockStyle("leaky_relu", num_seg, shift_ratio, pooled_shortcut=True), **shared)
 
 

@@ -16,7 +16,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from paddlevideo_fast.config.types import Size
+from paddlevideo_fast.config.types import FrameDivisor, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, StagedNetwork, Stem, conv3d
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
@@ -182,7 +182,7 @@ class ResNetSlowFast(PathwayResNet):
 
     def __init__(
         self,
-        alpha: Size,
+        alpha: FrameDivisor,
         beta: Size,
         width_per_group: Size = 64,
         fusion_kernel_sz: Size = 7,

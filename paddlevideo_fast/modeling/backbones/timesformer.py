@@ -12,7 +12,7 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from paddlevideo_fast.config.types import NonNegative, Share, Size
+from paddlevideo_fast.config.types import CropSize, FixedFrames, NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Weights
@@ -154,7 +154,7 @@ class FrameTransformer(Backbone):
         self,
         block: Any,
         pretrained: str | None = None,
-        img_size: Size = 224,
+        img_size: CropSize = 224,
         patch_size: Size = 16,
         in_channels: Size = 3,
         embed_dim: Size = 768,
@@ -168,7 +168,7 @@ class FrameTransformer(Backbone):
         drop_path_rate: Share = 0.1,
         norm_layer: Literal["nn.LayerNorm"] = "nn.LayerNorm",
         epsilon: NonNegative = 1e-5,
-        num_seg: Size = 8,
+        num_seg: FixedFrames = 8,
     ) -> None:
         super().__init__()
         side = img_size // patch_size

@@ -8,7 +8,7 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from paddlevideo_fast.config.types import NonNegative, Share, Size
+from paddlevideo_fast.config.types import FrameDivisor, NonNegative, Share, SideDivisor, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Step, Target, Weights
@@ -124,8 +124,8 @@ class TubeletTransformer(Backbone):
         depth: Size = 12,
         num_heads: Size = 6,
         mlp_ratio: NonNegative = 4.0,
-        patch_size: Size = 16,
-        tubelet_size: Size = 2,
+        patch_size: SideDivisor = 16,
+        tubelet_size: FrameDivisor = 2,
         drop_path_rate: Share = 0.0,
         pretrained: str | None = None,
         attention: Callable[[int, int], nn.Layer] = _WITHOUT_KEY_BIAS,
