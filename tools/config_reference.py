@@ -148,7 +148,7 @@ class _Page:
             yield from _summary(section.settings)
         if isinstance(section, Component):
             yield from (self.text["chosen by"].format(tag=tag_of(section.registry)), "")
-            yield from self.components(section.registry, path, section.injected)
+            yield from self.components(section.registry, path)
         elif isinstance(section, ComponentList):
             yield from (self.text["list of names" if section.plain_names else "list"], "")
             yield from self.components(section.registry, path)
@@ -180,7 +180,7 @@ class _Page:
         else:
             yield from self.section(part, path)
 
-    def components(self, registry: Registry, path: KeyNames, injected: KeyNames = ()) -> Lines:
+    def components(self, registry: Registry, path: KeyNames) -> Lines:
         """All classes of a registry and their arguments; the second time, where they were written."""
         if id(registry) in self.written:
             yield from (self.text["same as"].format(path=self.written[id(registry)]), "")
@@ -190,17 +190,15 @@ class _Page:
         for name in registry.names():
             cls = registry.get(name)
             yield from (f"{'#' * (len(path) + 2)} {name}", "", *_summary(cls))
-            yield from self.arguments(cls, injected)
+            yield from self.arguments(cls)
             parts.update(getattr(cls, "parts", {}))
         for name, part in parts.items():
             yield from self.heading((*path, name))
             yield from self.part(part, (*path, name))
 
-    def arguments(
-        self, cls: type, injected: KeyNames = (), more: Mapping[str, type] = MappingProxyType({})
-    ) -> Lines:
+    def arguments(self, cls: type, more: Mapping[str, type] = MappingProxyType({})) -> Lines:
         """The table of what a config may set of a class, and of some arguments of others."""
-        arguments = [(cls, item) for item in arguments_of(cls).values() if item.name not in injected]
+        arguments = [(cls, item) for item in arguments_of(cls).values()]
         arguments += [(owner, arguments_of(owner)[name]) for name, owner in more.items()]
         if arguments:
             yield from (self.text["columns"], "|---|---|---|---|")

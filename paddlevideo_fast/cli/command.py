@@ -87,7 +87,7 @@ def run_command(work: Callable[[Args], int | None], args: Args, logs: bool = Fal
         return say_error(OutOfMemoryError(error))
 
 
-def prepare_for_run(config: str, overrides: Sequence[str]) -> None:
+def prepare_run(config: str, overrides: Sequence[str]) -> None:
     """Prepares the process for a config, and imports Paddle quietly.
 
     Raises:
@@ -99,7 +99,10 @@ def prepare_for_run(config: str, overrides: Sequence[str]) -> None:
 
 
 def load_for_run(
-    args: argparse.Namespace, overrides: Sequence[str] | None = None, logs: bool = False
+    args: argparse.Namespace,
+    overrides: Sequence[str] | None = None,
+    logs: bool = False,
+    is_prepared: bool = False,
 ) -> Config:
     """Prepares the process for a config, imports Paddle quietly, and loads the config.
 
@@ -107,6 +110,7 @@ def load_for_run(
         args: a command line with CONFIG and -o.
         overrides: of the config; None: those of -o.
         logs: set up the log of a run, as the config says.
+        is_prepared: `prepare_run` has been called.
 
     Raises:
         ConfigError: the config is wrong.
@@ -114,13 +118,9 @@ def load_for_run(
         MissingExtraError: Paddle is not installed.
     """
     overrides = args.override if overrides is None else overrides
-    prepare_for_run(args.config, overrides)
-    return load_prepared(args.config, overrides, logs)
-
-
-def load_prepared(config: str, overrides: Sequence[str], logs: bool = False) -> Config:
-    """Loads the config of a prepared process; see `load_for_run`."""
-    cfg = load_config(config, overrides)
+    if not is_prepared:
+        prepare_run(args.config, overrides)
+    cfg = load_config(args.config, overrides)
     if logs:
         setup_logging(cfg.get("log_level", "INFO"), rank())
     if cfg.get("weights"):

@@ -7,13 +7,7 @@ import shlex
 from typing import Any
 
 from paddlevideo_fast import annexes
-from paddlevideo_fast.cli.command import (
-    TYPED,
-    add_config_arguments,
-    find_weights,
-    load_prepared,
-    prepare_for_run,
-)
+from paddlevideo_fast.cli.command import TYPED, add_config_arguments, find_weights, load_for_run, prepare_run
 from paddlevideo_fast.command_line import CommandParser, add_options, count, option
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.config.load import import_plugins, load_config
@@ -120,9 +114,9 @@ def run(args: argparse.Namespace) -> int:
             "--fleet: no launcher has started this process; type  paddlevideo-fast launch --nproc_per_node N "
             "train ...  or leave the flag out"
         )
-    prepare_for_run(args.config, args.override)
+    prepare_run(args.config, args.override)
     overrides, told = overrides_of(args)
-    cfg = load_prepared(args.config, overrides, logs=True)
+    cfg = load_for_run(args, overrides, logs=True, is_prepared=True)
     if told:
         get_logger(__name__).info(told)
     from paddlevideo_fast import assembly

@@ -91,12 +91,10 @@ class Component(Section):
 
     Args:
         registry: where the name is looked up.
-        injected: constructor arguments that code passes, which a config cannot set.
         purpose: one sentence for the reference.
     """
 
     registry: Registry
-    injected: tuple[str, ...] = ()
     purpose: str = ""
 
     def check(self, value: Any, path: KeyPath, found: Findings) -> None:
@@ -112,7 +110,7 @@ class Component(Section):
                 for key in self._not_shared(cls, given, path, found):
                     found.leave_out((*path, tag), value[tag], key)
                     del given[key]
-                check_arguments(cls, given, path, found, self.injected)
+                check_arguments(cls, given, path, found)
 
     def check_argument(self, value: Any, hint: Any, path: KeyPath, found: Findings) -> None:
         if isinstance(value, Mapping):
@@ -125,7 +123,7 @@ class Component(Section):
         name = value.get(tag_of(self.registry)) if isinstance(value, Mapping) else None
         if isinstance(name, str) and name in self.registry:
             cls = self.registry.get(name)
-            if is_own(cls) and key in arguments_of(cls) and key not in self.injected:
+            if is_own(cls) and key in arguments_of(cls):
                 yield key
             yield from _holders(parts_of(cls), key, value)
 
@@ -390,7 +388,6 @@ def check_arguments(
     given: Mapping[str, Any],
     path: KeyPath,
     found: Findings,
-    injected: tuple[str, ...] = (),
     known: Iterable[str] = (),
     owner: str | None = None,
     deeper: Mapping[str, Sequence[str]] | None = None,
@@ -402,13 +399,11 @@ def check_arguments(
         given: its arguments.
         path: their section.
         found: collects what is wrong.
-        injected: arguments that code passes.
         known: other keys of the section, for suggestions.
         owner: what messages say of the class; None: its name.
         deeper: by an unknown key, the sections that know it.
     """
-    arguments = {name: item for name, item in arguments_of(cls).items() if name not in injected}
-    parts = parts_of(cls)
+    arguments, parts = arguments_of(cls), parts_of(cls)
     ignored: Mapping[str, str] = getattr(cls, "ignored_arguments", {})
     refused: Mapping[str, str] = getattr(cls, "refused_arguments", {})
     owner = f" for {cls.__name__}" if owner is None else owner
@@ -553,11 +548,7 @@ def _wrong_names(cls: type, given: set[str]) -> list[str]:
     ]
 
 
-_DATASET = Component(
-    registries.DATASETS,
-    injected=("pipeline", "seed", "training"),
-    purpose="An annotation list and where its files lie.",
-)
+_DATASET = Component(registries.DATASETS, purpose="An annotation list and where its files lie.")
 PIPELINE = Group(
     {
         "decode": Component(registries.DECODERS, purpose="How a file is opened."),

@@ -71,6 +71,8 @@ class Recognizer3D:
 
 @DATASETS.register()
 class VideoDataset:
+    injected: ClassVar[tuple[str, ...]] = ("pipeline", "seed")
+
     def __init__(self, file_path: str, pipeline: Any, seed: int, data_prefix: str = "") -> None:
         self.file_path = file_path
 
@@ -123,7 +125,7 @@ class Adam:
 ROOT = Group(
     {
         "MODEL": Component(MODELS),
-        "DATASET": Group({"train": Component(DATASETS, injected=("pipeline", "seed"))}, DatasetSettings),
+        "DATASET": Group({"train": Component(DATASETS)}, DatasetSettings),
         "PIPELINE": Group({"train": Group({"transform": ComponentList(TRANSFORMS)})}),
         "OPTIMIZER": Component(OPTIMIZERS),
         "PRECISEBN": Unsupported("not supported yet, training runs without it"),
