@@ -24,7 +24,6 @@ from paddlevideo_fast.registry import WEIGHT_RECORDS
 _MIN_SHARE = 0.9
 _NAME_TABLE = "StructuredToParameterName@@"
 _RECORD = "@@"
-COMPUTED = re.compile(r"(.+\.)?(relative_position_index|attn_mask)")  # in files of Swin; of shapes alone
 
 
 def read_weights(path: str | Path) -> dict[str, Any]:
@@ -223,13 +222,13 @@ class WeightLoading:
         if self.is_exact:
             return dict(content)
         model, target, report = self.model, self.target, self.report
-        block_names = backbone_of(model)[0].block_names
+        backbone, _ = backbone_of(model)
         values: dict[str, np.ndarray] = {}
         last_layers = tuple(f"{name}." for name in model.classifiers)
         for key, value in content.items():
-            if COMPUTED.fullmatch(key):
+            if backbone.computes(key):
                 continue
-            names = [name for name in candidate_names(key, block_names) if name in target]
+            names = [name for name in candidate_names(key, backbone) if name in target]
             if not isinstance(value, np.ndarray) or not names:
                 report.unexpected.append(key)
                 continue
@@ -479,26 +478,23 @@ _BACKBONE = "backbone."
 _STUDENT = "Student."
 
 
-def candidate_names(key: str, block_names: Sequence[str]) -> list[str]:
+def candidate_names(key: str, backbone: Backbone) -> list[str]:
     """The names that our network may have for the weight that a file calls `key`, the likeliest first.
 
     Args:
         key: name in the file.
-        block_names: names of the network's residual blocks, in order.
+        backbone: of the network; it translates names of its family.
 
     Returns:
-        `key` itself, without a wrapper's "_layers."; our name for PaddleClas' newer name; and the name in the
-        slow pathway of a 3D network; each with and without "backbone.". For the student of a distillation
-        also the names in the student alone.
+        `key` itself, without a wrapper's "_layers.", and the backbone's name for it; each with and without
+        "backbone.". For the student of a distillation also the names in the student alone.
     """
     key = _from_sequential(key.removeprefix("_layers."))
-    names = []
-    frames_name = _from_paddleclas(key, block_names)
-    for name in (key, frames_name, _in_slow_pathway(frames_name)):
-        bare = name.removeprefix(_BACKBONE)
-        names += [name, bare, _BACKBONE + bare]
+    bare = key.removeprefix(_BACKBONE)
+    own = backbone.translate(bare)
+    names = [key, bare, _BACKBONE + bare, own, _BACKBONE + own]
     if key.startswith(_STUDENT):
-        names += candidate_names(key[len(_STUDENT) :], block_names)
+        names += candidate_names(key[len(_STUDENT) :], backbone)
     return list(dict.fromkeys(names))
 
 
@@ -506,37 +502,3 @@ def _from_sequential(key: str) -> str:
     """PaddleVideo's distillation numbers the parts of a network: `Student.0.` is `Student.backbone.` here."""
     found = re.fullmatch(r"(Teacher\.|Student\.|)([01])\.(.*)", key)
     return f"{found[1]}{('backbone', 'head')[int(found[2])]}.{found[3]}" if found else key
-
-
-def _from_paddleclas(key: str, block_names: Sequence[str]) -> str:
-    """PaddleClas since 2.1: `stem.0.conv.weight`, `blocks.3.conv1.bn._mean` counted over all stages."""
-    found = re.fullmatch(r"(stem|blocks)\.(\d+)\.((?:conv\d|short)\.)?(conv|bn)\.(\w+)", key)
-    if not found:
-        return key
-    part, number, layer, kind, leaf = found.groups()
-    inner = f"{layer or ''}{'_conv' if kind == 'conv' else '_batch_norm'}.{leaf}"
-    if part == "stem":
-        three_convolutions = any(name.startswith("bb_") for name in block_names)
-        return f"conv1_{int(number) + 1}.{inner}" if three_convolutions else f"conv.{inner}"
-    return f"{block_names[int(number)]}.{inner}" if int(number) < len(block_names) else key
-
-
-_LAYERS_3D = {
-    "conv0": ("branch2.a", "branch2.a_bn"),
-    "conv1": ("branch2.b", "branch2.b_bn"),
-    "conv2": ("branch2.c", "branch2.c_bn"),
-    "short": ("branch1", "branch1_bn"),
-}
-
-
-def _in_slow_pathway(name: str) -> str:
-    """`res4b1.conv0._conv.weight` of a 2D ResNet is `s4.pathway0_res1.branch2.a.weight` in a 3D one."""
-    stem = re.fullmatch(r"(?:backbone\.)?conv1?\._(conv|batch_norm)\.(\w+)", name)
-    if stem:
-        return f"s1.pathway0_stem.{'_conv' if stem[1] == 'conv' else '_bn'}.{stem[2]}"
-    block = re.fullmatch(r"(?:backbone\.)?res(\d)([a-z])(\d*)\.(\w+)\._(conv|batch_norm)\.(\w+)", name)
-    if not block or block[4] not in _LAYERS_3D:
-        return name
-    index = int(block[3]) if block[3] else ord(block[2]) - ord("a")
-    layer = _LAYERS_3D[block[4]][block[5] == "batch_norm"]
-    return f"s{block[1]}.pathway0_res{index}.{layer}.{block[6]}"

@@ -11,6 +11,8 @@ import pytest
 
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.modeling import build_model, load_weights, read_weights
+from paddlevideo_fast.modeling.backbones import ResNetSlow, ResNetTweaksTSN
+from paddlevideo_fast.modeling.backbones.resnet import name_of_paddleclas
 from paddlevideo_fast.modeling.weights import candidate_names, restored_state, stored_state
 from paddlevideo_fast.registry import WEIGHT_RECORDS
 
@@ -140,11 +142,17 @@ def test_prefixes_come_and_go(make_model, tmp_path, wrap):
 
 def test_paddleclas_names_are_understood():
     plain, tweaked = ["res2a", "res2b", "res3a"], ["bb_0_0", "bb_0_1", "bb_1_0"]
-    assert "res3a.conv1._conv.weight" in candidate_names("blocks.2.conv1.conv.weight", plain)
-    assert "conv._batch_norm._mean" in candidate_names("stem.0.bn._mean", plain)
-    assert "bb_1_0.short._batch_norm.bias" in candidate_names("blocks.2.short.bn.bias", tweaked)
-    assert "backbone.conv1_3._conv.weight" in candidate_names("stem.2.conv.weight", tweaked)
-    assert not [name for name in candidate_names("blocks.3.conv0.conv.weight", plain) if "res" in name]
+    stem, stem_of_three = ["conv"], ["conv1_1", "conv1_2", "conv1_3"]
+    translated = name_of_paddleclas
+    assert translated("blocks.2.conv1.conv.weight", stem, plain) == "res3a.conv1._conv.weight"
+    assert translated("stem.0.bn._mean", stem, plain) == "conv._batch_norm._mean"
+    assert translated("blocks.2.short.bn.bias", stem_of_three, tweaked) == "bb_1_0.short._batch_norm.bias"
+    assert translated("blocks.3.conv0.conv.weight", stem, plain) == "blocks.3.conv0.conv.weight"
+    network = ResNetTweaksTSN(layers=18, width=4)
+    assert "backbone.conv1_3._conv.weight" in candidate_names("stem.2.conv.weight", network)
+    slow = ResNetSlow(width_per_group=4)
+    assert "s3.pathway0_res1.branch2.a.weight" in candidate_names("blocks.4.conv0.conv.weight", slow)
+    assert "backbone.s1.pathway0_stem._bn._mean" in candidate_names("stem.0.bn._mean", slow)
 
 
 def test_other_classes_are_told_apart(make_model, tmp_path):

@@ -30,7 +30,7 @@ from paddlevideo_fast.modeling.backbones.timesformer import TimeSformerConverter
 from paddlevideo_fast.modeling.backbones.videomae import HuggingFaceVideoMAEConverter, VideoMAEConverter
 from paddlevideo_fast.modeling.backbones.vjepa2 import VJEPA2Converter
 from paddlevideo_fast.modeling.converters import Converter, Network, PaddleVideoConverter, Target, Weights
-from paddlevideo_fast.modeling.weights import COMPUTED, adapt_tensor, candidate_names
+from paddlevideo_fast.modeling.weights import adapt_tensor, candidate_names
 from paddlevideo_fast.registry import did_you_mean
 
 _IGNORED = re.compile(r"(.+\.)?num_batches_tracked|lr|model_iter|.+_momentum")  # the last three: of Caffe2
@@ -146,7 +146,7 @@ def convert(converter: Converter) -> Conversion:
     for source, value in converter.state.items():
         if any(source in names for names in unused.values()):
             continue
-        target = None if _why_ignored(source) else converter.target(source)
+        target = None if _why_ignored(source, network) else converter.target(source)
         if target is not None and (target.name.startswith("backbone.") or not converter.backbone_only):
             placed[target.name] = value.shape
         result.rows.append(_row_of(source, target, value, converter, result.weights))
@@ -183,8 +183,8 @@ def _row_of_unused(what: str, tensors: Weights) -> Row:
     return Row(f"{os.path.commonprefix(list(tensors))}*", "", (num_values,), "ignored", text)
 
 
-def _why_ignored(source: str) -> str:
-    if COMPUTED.fullmatch(source):
+def _why_ignored(source: str, network: Network) -> str:
+    if network.backbone.computes(source):
         return "computed of the shapes"
     return "of training only" if _IGNORED.fullmatch(source) else ""
 
@@ -198,13 +198,13 @@ def _row_of(
 ) -> Row:
     """The row of one tensor of the file; what fits goes into `weights`."""
     network = converter.network
-    if _why_ignored(source):
-        return Row(source, "", value.shape, "ignored", _why_ignored(source))
+    if _why_ignored(source, network):
+        return Row(source, "", value.shape, "ignored", _why_ignored(source, network))
     if target is None:
         return Row(source, "", value.shape, "left over", "this converter knows no such name")
     if converter.backbone_only and not target.name.startswith("backbone."):
         return Row(source, "", value.shape, "ignored", converter.left_out)
-    candidates = candidate_names(target.name, network.backbone.block_names)
+    candidates = candidate_names(target.name, network.backbone)
     name = next((name for name in candidates if name in network.shapes), None)
     if name is None or name in weights:
         reason = "has it already" if name else "has no such tensor"

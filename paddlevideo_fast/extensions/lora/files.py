@@ -93,9 +93,10 @@ class LoraRecord:
     def completed(self, content: dict[str, Any], loading: weights.WeightLoading) -> dict[str, Any]:
         """The weights that the file makes of its base; the matrices, where the network has some."""
         target, report = loading.target, loading.report
+        backbone, _ = weights.backbone_of(loading.model)
         pairs: dict[str, list[np.ndarray]] = {}
         for owner in [owner_of(name) for name in content if name.endswith(f".{A}")]:
-            names = [name for name in weights.candidate_names(f"{owner}.weight", ()) if name in target]
+            names = [name for name in weights.candidate_names(f"{owner}.weight", backbone) if name in target]
             if not names or f"{names[0].removesuffix('weight')}{A}" not in target:
                 if loading.is_exact:
                     text = f"holds LoRA matrices that this run does not have, first {owner}.{A}; resume with"

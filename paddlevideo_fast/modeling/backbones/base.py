@@ -37,7 +37,6 @@ class Backbone(nn.Layer):
         cpu_runtime: what runs an exported program fastest on a CPU; see `apps.predict.program`.
         stage_layers: name of a stage to the names of its layers, both in the order in which they compute; see
             `modeling.stages`.
-        block_names: names of the residual blocks of a 2D ResNet, in order.
         lr_multipliers: structured name of a parameter to the factor on its learning rate.
         no_weight_decay: words in the names of parameters without weight decay.
         converters: name of another toolkit to the converter of its weights for this network, where it is not
@@ -59,10 +58,17 @@ class Backbone(nn.Layer):
     has_fixed_size: ClassVar[bool] = False
     cpu_runtime: ClassVar[Literal["onnxruntime", "paddle", "onednn"]] = "onnxruntime"
     stage_layers: Mapping[str, Sequence[str]] = {}
-    block_names: Sequence[str] = ()
     lr_multipliers: Mapping[str, float] = {}
     no_weight_decay: ClassVar[Sequence[str]] = ()
     converters: ClassVar[Mapping[str, type[Converter]]] = {}
+
+    def translate(self, name: str) -> str:
+        """The name here of the tensor that a file of a relative calls `name`; names of our own stay."""
+        return name
+
+    def computes(self, name: str) -> bool:
+        """Whether the tensor `name` of a file follows from shapes, so that the network has no use for it."""
+        return False
 
     def fallback_parameter(self, name: str) -> str | None:
         """The tensor of a file whose value the parameter `name` takes where the file has none for it."""

@@ -115,6 +115,23 @@ def block_name(depth: int, stage: int, index: int) -> str:
     return f"res{stage + 2}{chr(ord('a') + index)}"
 
 
+def name_of_paddleclas(key: str, stem: Sequence[str], block_names: Sequence[str]) -> str:
+    """Our name for one of PaddleClas since 2.1: `stem.0.conv.weight`, `blocks.3.conv1.bn._mean`.
+
+    Args:
+        key: the name.
+        stem: names of the convolutions of the stem.
+        block_names: names of the blocks of all stages, in order.
+    """
+    found = re.fullmatch(r"(stem|blocks)\.(\d+)\.((?:conv\d|short)\.)?(conv|bn)\.(\w+)", key)
+    if not found:
+        return key
+    part, number, layer, kind, leaf = found.groups()
+    owners = stem if part == "stem" else block_names
+    inner = f"{layer or ''}{'_conv' if kind == 'conv' else '_batch_norm'}.{leaf}"
+    return f"{owners[int(number)]}.{inner}" if int(number) < len(owners) else key
+
+
 class FrameResNet(Backbone):
     """Stem, pooling and four stages of residual blocks; what the registered ResNets share.
 
@@ -168,6 +185,9 @@ class FrameResNet(Backbone):
         if partial_bn:
             norms = [name for name, layer in self.named_sublayers() if isinstance(layer, nn.BatchNorm2D)]
             set_frozen(self, [f"{norm}.{kind}" for norm in norms[1:] for kind in ("weight", "bias")])
+
+    def translate(self, name: str) -> str:
+        return name_of_paddleclas(name, [*self.stem], self.block_names)
 
     def _add_stem(self, width: int, style: BlockStyle) -> None:
         channels, stride = 3, 2

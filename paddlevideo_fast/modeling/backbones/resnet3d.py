@@ -19,7 +19,7 @@ from paddle import nn
 from paddlevideo_fast.config.types import FrameDivisor, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, StagedNetwork, Stem, conv3d
-from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
+from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS, block_name, name_of_paddleclas
 from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Step, Weights
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D
 from paddlevideo_fast.modeling.layers.operators import constant
@@ -127,7 +127,36 @@ class PathwayResNet(StagedNetwork):
 
         strides = [(1, side, side) for side in spatial_strides]
         stems = [(own.stem(), own.width) for own in pathways]
-        self.add_stages(stems, stage_blocks or STAGE_BLOCKS[depth], strides, block, fuse)
+        num_blocks = stage_blocks or STAGE_BLOCKS[depth]
+        self.add_stages(stems, num_blocks, strides, block, fuse)
+        self._frame_blocks = [
+            block_name(depth, stage, index) for stage, num in enumerate(num_blocks) for index in range(num)
+        ]
+
+    def translate(self, name: str) -> str:
+        """The name in the slow pathway of a tensor of a 2D ResNet."""
+        return _in_slow_pathway(name_of_paddleclas(name, ["conv"], self._frame_blocks))
+
+
+_LAYERS_3D = {
+    "conv0": ("branch2.a", "branch2.a_bn"),
+    "conv1": ("branch2.b", "branch2.b_bn"),
+    "conv2": ("branch2.c", "branch2.c_bn"),
+    "short": ("branch1", "branch1_bn"),
+}
+
+
+def _in_slow_pathway(name: str) -> str:
+    """`res4b1.conv0._conv.weight` of a 2D ResNet is `s4.pathway0_res1.branch2.a.weight` here."""
+    stem = re.fullmatch(r"conv1?\._(conv|batch_norm)\.(\w+)", name)
+    if stem:
+        return f"s1.pathway0_stem.{'_conv' if stem[1] == 'conv' else '_bn'}.{stem[2]}"
+    block = re.fullmatch(r"res(\d)([a-z])(\d*)\.(\w+)\._(conv|batch_norm)\.(\w+)", name)
+    if not block or block[4] not in _LAYERS_3D:
+        return name
+    index = int(block[3]) if block[3] else ord(block[2]) - ord("a")
+    layer = _LAYERS_3D[block[4]][block[5] == "batch_norm"]
+    return f"s{block[1]}.pathway0_res{index}.{layer}.{block[6]}"
 
 
 def _bottleneck(
