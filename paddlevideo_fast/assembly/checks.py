@@ -173,8 +173,7 @@ def _frames(spec: RunSpec, name: SplitName, num_frames: int) -> Problems:
     pipeline = arguments_in(spec.config, "PIPELINE", name)
     sampled = (each.key(argument) for each in pipeline for argument in each.with_role(Role.FRAMES))
     key = next(sampled, f"PIPELINE.{name}.sample")
-    problem = _frames_problem(spec, num_frames)
-    if problem:
+    if problem := _frames_problem(spec, num_frames):
         yield Problem(key, f"clips of {num_frames} frames {problem}")
     for network, num_seg in _in_model(spec, Role.FIXED_FRAMES):
         text = f"clips have {num_frames} frames, and {spec.where(network)} is {num_seg}"
@@ -195,9 +194,9 @@ def _frames_problem(spec: RunSpec, num_frames: int) -> str:
     for key, divisor in _in_model(spec, Role.FRAME_DIVISOR):
         if num_frames % divisor:
             return f"do not divide into {key}={divisor}"
-    for _, name, backbone in _backbones(spec):
-        if num_frames < backbone.least_frames:
-            return f"are too few for {name}, which needs {backbone.least_frames}"
+    for each in arguments_in(spec.config, "MODEL"):
+        if issubclass(each.cls, Backbone) and num_frames < each.cls.least_frames:
+            return f"are too few for {each.given['name']}, which needs {each.cls.least_frames}"
     return ""
 
 
@@ -207,19 +206,11 @@ def _in_model(spec: RunSpec, role: Role) -> Iterator[tuple[str, int]]:
         yield from ((each.key(name), value) for name, value in each.with_role(role).items() if value)
 
 
-def _backbones(spec: RunSpec) -> Iterator[tuple[str, str, type[Backbone]]]:
-    """Key and name of each backbone in MODEL, and its class."""
-    for each in arguments_in(spec.config, "MODEL"):
-        if issubclass(each.cls, Backbone):
-            yield each.key("name"), each.given["name"], each.cls
-
-
 def _pathways(spec: RunSpec, name: SplitName) -> Problems:
     """A transform that divides the frames in another way than the network, as PackOutput between pathways."""
-    own = dict(_in_model(spec, Role.FRAME_DIVISOR))
     for each in arguments_in(spec.config, "PIPELINE", name):
         for argument, divisor in each.with_role(Role.FRAME_DIVISOR).items():
-            for network, value in own.items():
+            for network, value in _in_model(spec, Role.FRAME_DIVISOR):
                 if network.endswith(f".{argument}") and value != divisor:
                     text = f"{spec.where(network)} is {value}; give both the same"
                     yield Problem(f"{each.key(argument)}={divisor}", text)
@@ -227,10 +218,9 @@ def _pathways(spec: RunSpec, name: SplitName) -> Problems:
 
 def _patches(spec: RunSpec, name: SplitName, crop_size: int) -> Problems:
     """Crops that a network cannot cut into patches."""
-    key = f"PIPELINE.{name}.transform"
-    for each in arguments_in(spec.config, "PIPELINE", name):
-        for argument in each.given.keys() & each.with_role(Role.CROP_SIZE):
-            key = each.key(argument)  # the last one counts
+    steps = arguments_in(spec.config, "PIPELINE", name)
+    crops = (each.key(size) for each in steps for size in each.given.keys() & each.with_role(Role.CROP_SIZE))
+    *_, key = f"PIPELINE.{name}.transform", *crops  # the last one counts
     for network, patch_size in _in_model(spec, Role.SIDE_DIVISOR):
         if crop_size % patch_size:
             text = f"clips of {crop_size} pixels do not divide into {spec.where(network)}"
@@ -340,16 +330,15 @@ def _of_multigrid(spec: RunSpec, phases: Sequence[Phase]) -> Problems:
     if spec.multigrid.lr_scaling != "linear" and not spec.multigrid.long_factors:
         text = "has no effect without LONG_CYCLE: the short cycle never changes the learning rate"
         yield Problem("MULTIGRID.lr_scaling", text, is_error=False)
-    for key, name, backbone in _backbones(spec):
-        if not backbone.takes_multigrid:
+    for each in arguments_in(spec.config, "MODEL"):
+        if issubclass(each.cls, Backbone) and not each.cls.takes_multigrid:
             text = (
-                f"{name} is a transformer, whose tables of positions belong to one size of clips, and "
-                "multigrid changes the size from step to step; leave multigrid out, or train a convolutional "
-                "network"
+                f"{each.given['name']} is a transformer, whose tables of positions belong to one size of "
+                "clips, and multigrid changes the size from step to step; leave multigrid out, or train a "
+                "convolutional network"
             )
-            yield Problem(key, text)
+            yield Problem(each.key("name"), text)
     for num_frames in sorted({phase.num_frames for phase in phases if phase.num_frames}, reverse=True):
-        problem = _frames_problem(spec, num_frames)
-        if problem:
+        if problem := _frames_problem(spec, num_frames):
             yield Problem("MULTIGRID.long_cycle_factors", f"clips of {num_frames} frames {problem}")
             return

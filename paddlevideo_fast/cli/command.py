@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddlevideo_fast.command_line import PROGRAM, CommandParser
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.config.sections import ROOT
+from paddlevideo_fast.config.sections import ROOT, holders
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import (
     EXIT_INTERRUPTED,
@@ -99,10 +99,7 @@ def prepare_run(config: str, overrides: Sequence[str]) -> None:
 
 
 def load_for_run(
-    args: argparse.Namespace,
-    overrides: Sequence[str] | None = None,
-    logs: bool = False,
-    is_prepared: bool = False,
+    args: argparse.Namespace, overrides: Sequence[str] | None = None, logs: bool = False, ready: bool = False
 ) -> Config:
     """Prepares the process for a config, imports Paddle quietly, and loads the config.
 
@@ -110,7 +107,7 @@ def load_for_run(
         args: a command line with CONFIG and -o.
         overrides: of the config; None: those of -o.
         logs: set up the log of a run, as the config says.
-        is_prepared: `prepare_run` has been called.
+        ready: `prepare_run` has been called.
 
     Raises:
         ConfigError: the config is wrong.
@@ -118,7 +115,7 @@ def load_for_run(
         MissingExtraError: Paddle is not installed.
     """
     overrides = args.override if overrides is None else overrides
-    if not is_prepared:
+    if not ready:
         prepare_run(args.config, overrides)
     cfg = load_config(args.config, overrides)
     if logs:
@@ -205,7 +202,7 @@ _KEYS = {
 def _hint_at_key(name: str) -> str:
     """What to type in place of an unknown flag, whose `name` is a key of the config; "" where it is none."""
     name = name.replace("-", "_")
-    key = _KEYS.get(name) or next(ROOT.holders(name, None), None)
+    key = _KEYS.get(name) or next(holders(ROOT, name, None), None)
     return f"; it is a key of the config: -o {key}=VALUE  sets it" if key else ""
 
 

@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
         )
     prepare_run(args.config, args.override)
     overrides, told = overrides_of(args)
-    cfg = load_for_run(args, overrides, logs=True, is_prepared=True)
+    cfg = load_for_run(args, overrides, logs=True, ready=True)
     if told:
         get_logger(__name__).info(told)
     from paddlevideo_fast import assembly

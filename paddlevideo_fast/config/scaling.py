@@ -1,11 +1,10 @@
 """Another number of epochs or another batch size, and what follows from it in a config."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from paddlevideo_fast.config.document import Config
-from paddlevideo_fast.registry import LEARNING_RATES
+from paddlevideo_fast.config.sections import arguments_in
 
 
 def scaled(
@@ -25,13 +24,13 @@ def scaled(
     put: dict[str, Any] = {}
     notes: list[str] = []
     if epochs is not None:
-        before, rate = config.get("epochs"), config.at("OPTIMIZER.learning_rate")
+        before = config.get("epochs")
         put["epochs"] = epochs
         changed: dict[str, Any] = {}
-        name = str(rate.get("name")) if isinstance(rate, Mapping) else ""
-        if name in LEARNING_RATES and isinstance(before, int) and before > 0:
-            schedule: Any = LEARNING_RATES.get(name)
-            for key, value in schedule.stretched(rate, before, epochs).items():
+        is_known = isinstance(before, int) and before > 0
+        for schedule in arguments_in(config, "OPTIMIZER", "learning_rate") if is_known else ():
+            cls: Any = schedule.cls
+            for key, value in cls.stretched(schedule.given, before, epochs).items():
                 if not config.where(("OPTIMIZER", "learning_rate", key)).startswith("-o "):
                     changed[key] = put[f"OPTIMIZER.learning_rate.{key}"] = value
         follows = ", ".join(f"{key} {value}" for key, value in changed.items()) or "as it is"

@@ -9,8 +9,8 @@ The constructor of a registered class is the schema of its section. An annotatio
     refused_arguments   arguments of other toolkits that would mean something else here, with what to do
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from paddlevideo_fast import registry as registries
@@ -76,12 +76,8 @@ class Section:
         """What a constructor receives for a checked `value`."""
         return value
 
-    def holders(self, key: str, value: Any) -> Iterator[str]:
-        """Where in the `value` of this section a key is known: dotted, `DATASET.batch_size`."""
-        return iter(())
-
     def arguments(self, value: Any, path: KeyPath) -> Iterator[Arguments]:
-        """The arguments of all classes that stand in the checked `value` at `path`."""
+        """The arguments of all classes that stand in the `value` at `path`; what does not fit is left out."""
         return iter(())
 
 
@@ -119,14 +115,6 @@ class Component(Section):
             allowed = [*plain_alternatives(hint), f"a mapping with '{tag_of(self.registry)}'"]
             found.wrong_value(path, value, " or ".join(allowed))
 
-    def holders(self, key: str, value: Any) -> Iterator[str]:
-        name = value.get(tag_of(self.registry)) if isinstance(value, Mapping) else None
-        if isinstance(name, str) and name in self.registry:
-            cls = self.registry.get(name)
-            if is_own(cls) and key in arguments_of(cls):
-                yield key
-            yield from _holders(parts_of(cls), key, value)
-
     def _not_shared(self, cls: type, given: Mapping[str, Any], path: KeyPath, found: Findings) -> list[str]:
         """Arguments that were written for another component, and that `cls` has not or means differently.
 
@@ -149,7 +137,7 @@ class Component(Section):
 
     def arguments(self, value: Any, path: KeyPath) -> Iterator[Arguments]:
         if isinstance(value, Mapping):
-            yield from _arguments_of(self.registry.get(value[tag_of(self.registry)]), value, path)
+            yield from _arguments_of(self.registry, value.get(tag_of(self.registry)), value, path)
 
 
 @dataclass(frozen=True)
@@ -178,9 +166,8 @@ class ComponentList(Section):
         return build_list(self.registry, value)
 
     def arguments(self, value: Any, path: KeyPath) -> Iterator[Arguments]:
-        for index, item in enumerate(value or ()):
-            for name, given in ({item: None} if isinstance(item, str) else item).items():
-                yield from _arguments_of(self.registry.get(name), given or {}, (*path, index, name))
+        for name, given, here in _named_items(value, path, plain_names=True):
+            yield from _arguments_of(self.registry, name, given, (*here, name))
 
 
 @dataclass(frozen=True)
@@ -222,9 +209,8 @@ class NamedListOf(Section):
         return [(name, self.item.build(item)) for pair in value for name, item in pair.items()]
 
     def arguments(self, value: Any, path: KeyPath) -> Iterator[Arguments]:
-        for index, pair in enumerate(value or ()):
-            for name, item in pair.items():
-                yield from self.item.arguments(item, (*path, index, name))
+        for name, item, here in _named_items(value, path):
+            yield from self.item.arguments(item, (*here, name))
 
 
 @dataclass(frozen=True)
@@ -265,9 +251,8 @@ class Group(Section):
             settings = self._check_options(settings, path, found)
         if self.settings:
             is_known = set(settings) <= {*arguments_of(self.settings)}
-            members = self.members if is_known else self.all_members()
-            known = [*members, *(self.options_at_top() if not is_known else ())]
-            at_top = {} if path else {key: [*_holders(members, key, value)] for key in settings}
+            known = [] if is_known else [*self.all_members(), *self.options_at_top()]
+            at_top = {} if path or is_known else {key: [*holders(self, key, value)] for key in settings}
             check_arguments(self.settings, settings, path, found, known=known, owner="", deeper=at_top)
         else:
             for key in settings:
@@ -310,17 +295,12 @@ class Group(Section):
         options = registries.EXTENSIONS
         return {key: options.get(key) for key in options.in_order()} if self.takes_options else {}
 
-    def holders(self, key: str, value: Any) -> Iterator[str]:
-        plain = arguments_of(self.settings) if self.settings else ()
-        if key in plain or key in self.options_at_top():
-            yield key
-        yield from _holders(self.all_members(), key, value)
-
     def arguments(self, value: Any, path: KeyPath) -> Iterator[Arguments]:
+        value = value if isinstance(value, Mapping) else {}
         if self.settings:
-            yield Arguments(path, self.settings, value or {})
+            yield Arguments(path, self.settings, value)
         for name, section in self.members.items():
-            yield from section.arguments((value or {}).get(name), (*path, name))
+            yield from section.arguments(value.get(name), (*path, name))
 
     def build(self, value: Any) -> Any:
         built = {name: section.build(value[name]) for name, section in self.members.items() if name in value}
@@ -347,11 +327,14 @@ class Unsupported(Section):
         found.has_no_effect(path, ".".join(map(str, path)), self.reason)
 
 
-def _holders(sections: Mapping[str, Section], key: str, value: Any) -> Iterator[str]:
-    """See `Section.holders`, for sections that a mapping holds."""
-    for name, section in sections.items():
-        inside = value.get(name) if isinstance(value, Mapping) else None
-        yield from (f"{name}.{place}" for place in section.holders(key, inside))
+def holders(root: Group, key: str, value: Any) -> Iterator[str]:
+    """Where in a config a key is known: dotted, `DATASET.batch_size`. Lists are passed over."""
+    if key in root.options_at_top():
+        yield key
+    for each in replace(root, members=root.all_members()).arguments(value, ()):
+        is_listed = any(isinstance(part, int) for part in each.path)
+        if not is_listed and is_own(each.cls) and key in arguments_of(each.cls):
+            yield each.key(key)
 
 
 def has_section(option: type, key: str) -> bool:
@@ -372,10 +355,10 @@ def parts_of(cls: type) -> Mapping[str, Section]:
     return {name: Component(part) if isinstance(part, Registry) else part for name, part in parts.items()}
 
 
-def _arguments_of(cls: type, given: Mapping[str, Any], path: KeyPath) -> Iterator[Arguments]:
-    yield Arguments(path, cls, given)
-    for name, part in parts_of(cls).items():
-        yield from part.arguments(given.get(name), (*path, name))
+def _arguments_of(registry: Registry, name: Any, given: Any, path: KeyPath) -> Iterator[Arguments]:
+    if isinstance(name, str) and name in registry:
+        cls = registry.get(name)
+        yield from Group(parts_of(cls), cls).arguments(given, path)
 
 
 def arguments_in(config: Mapping[str, Any], *path: str) -> Iterator[Arguments]:
@@ -429,12 +412,13 @@ def check_arguments(
 
 
 def _named_items(
-    value: Any, path: KeyPath, found: Findings, plain_names: bool = False
+    value: Any, path: KeyPath, found: Findings | None = None, plain_names: bool = False
 ) -> Iterator[tuple[Any, Any, KeyPath]]:
-    """Name, content and path of each item of a list of one-key mappings; notes what is none."""
+    """Name, content and path of each item of a list of one-key mappings; notes what is none in `found`."""
+    wrong: Callable[..., Any] = found.wrong_value if found else lambda *about: None
     if not isinstance(value, list):
         names = "names and " if plain_names else ""
-        found.wrong_value(path, value, f"a list of {names}one-key mappings")
+        wrong(path, value, f"a list of {names}one-key mappings")
         return
     for index, item in enumerate(value):
         if isinstance(item, Mapping) and len(item) == 1:
@@ -442,7 +426,7 @@ def _named_items(
         elif plain_names and isinstance(item, str):
             yield item, None, (*path, index)
         else:
-            found.wrong_value((*path, index), item, "one name, with its arguments indented below it")
+            wrong((*path, index), item, "one name, with its arguments indented below it")
 
 
 def _look_up(registry: Registry, name: Any, path: KeyPath, found: Findings) -> type | None:

@@ -128,9 +128,7 @@ class Argument:
 
 
 def _role_in(hint: Any) -> Role | None:
-    if isinstance(hint, Role):
-        return hint
-    return next(filter(None, map(_role_in, typing.get_args(hint))), None)
+    return hint if isinstance(hint, Role) else next(filter(None, map(_role_in, typing.get_args(hint))), None)
 
 
 @functools.cache

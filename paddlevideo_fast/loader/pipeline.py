@@ -7,7 +7,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from paddlevideo_fast.config.types import Role, arguments_of
+from paddlevideo_fast.config.sections import Arguments
+from paddlevideo_fast.config.types import Role
 from paddlevideo_fast.decode import VideoReader
 from paddlevideo_fast.errors import TransformError
 from paddlevideo_fast.loader.annotations import VideoRecord
@@ -199,11 +200,8 @@ class Pipeline:
             TransformError: no transform says.
         """
         for step in reversed(self.geometric):
-            kind: type = type(step)
-            for argument in arguments_of(kind).values():
-                if argument.role is Role.CROP_SIZE:
-                    size = getattr(step, argument.name)
-                    return size if isinstance(size, int) else size[0]
+            for size in Arguments((), type(step), vars(step)).with_role(Role.CROP_SIZE).values():
+                return size if isinstance(size, int) else size[0]
         raise TransformError("a request with a crop size needs a transform with a target_size")
 
 

@@ -226,7 +226,7 @@ class WeightLoading:
         values: dict[str, np.ndarray] = {}
         last_layers = tuple(f"{name}." for name in model.classifiers)
         for key, value in content.items():
-            if backbone.computes(key):
+            if key.rpartition(".")[2] in backbone.computed:
                 continue
             names = [name for name in candidate_names(key, backbone) if name in target]
             if not isinstance(value, np.ndarray) or not names:

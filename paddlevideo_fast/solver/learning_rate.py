@@ -4,9 +4,10 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar
 
-from paddlevideo_fast.config.types import Count, Epochs, NonNegative, Role, Share, arguments_of, mismatches
+from paddlevideo_fast.config.sections import Arguments
+from paddlevideo_fast.config.types import Count, Epochs, NonNegative, Role, Share, mismatches
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import LEARNING_RATES
@@ -58,16 +59,14 @@ class LearningRate:
     def stretched(cls, arguments: Mapping[str, Any], before: int, epochs: int) -> dict[str, Any]:
         """The arguments that change where a training of `before` epochs gets `epochs`, the end first."""
         changed: dict[str, Any] = {}
-        share = epochs / before
-        own = [item for item in arguments_of(cast(type, cls)).values() if item.role is Role.EPOCHS]
-        for item in sorted(own, key=lambda item: item.name != cls.end_argument):
-            value = arguments.get(item.name)
-            if not value or any(mismatches(value, item.hint)):
-                continue
+        own = Arguments((), cls, arguments).with_role(Role.EPOCHS)
+        for name, value in sorted(own.items(), key=lambda item: item[0] != cls.end_argument):
+            if not value or any(mismatches(value, float | Sequence[float])):
+                continue  # the check of the config says what is wrong
             if isinstance(value, (int, float)):
-                changed[item.name] = epochs if value == before else round(value * share, 2)
+                changed[name] = epochs if value == before else round(value * (epochs / before), 2)
             else:
-                changed[item.name] = _stretched_steps(value, share)
+                changed[name] = _stretched_steps(value, epochs / before)
         return changed
 
     def times(self, factor: float) -> "LearningRate":

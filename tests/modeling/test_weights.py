@@ -151,7 +151,7 @@ def test_paddleclas_names_are_understood():
     network = ResNetTweaksTSN(layers=18, width=4)
     assert "backbone.conv1_3._conv.weight" in candidate_names("stem.2.conv.weight", network)
     slow = ResNetSlow(width_per_group=4)
-    assert "s3.pathway0_res1.branch2.a.weight" in candidate_names("blocks.4.conv0.conv.weight", slow)
+    assert "s3.pathway0_res1.branch2.a.weight" in candidate_names("res3b.conv0._conv.weight", slow)
     assert "backbone.s1.pathway0_stem._bn._mean" in candidate_names("stem.0.bn._mean", slow)
 
 

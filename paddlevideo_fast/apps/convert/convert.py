@@ -184,7 +184,7 @@ def _row_of_unused(what: str, tensors: Weights) -> Row:
 
 
 def _why_ignored(source: str, network: Network) -> str:
-    if network.backbone.computes(source):
+    if source.rpartition(".")[2] in network.backbone.computed:
         return "computed of the shapes"
     return "of training only" if _IGNORED.fullmatch(source) else ""
 

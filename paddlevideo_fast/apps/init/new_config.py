@@ -265,8 +265,7 @@ def _set_epochs(content: dict[str, Any], recipe: Recipe, num_train: int) -> list
     if not recipe.rate or (schedule := build(LEARNING_RATES, recipe.rate)).misfit(recipe.epochs):
         return []
     epochs = min(max(round(CLIPS_OF_TRAINING / max(num_train, 1)), _EPOCHS[0]), _EPOCHS[-1])
-    rate = schedule.stretched(recipe.rate, recipe.epochs, epochs)
-    if not rate:
+    if not (rate := schedule.stretched(recipe.rate, recipe.epochs, epochs)):
         return []
     content["epochs"] = epochs
     content["OPTIMIZER"] = {"learning_rate": rate}

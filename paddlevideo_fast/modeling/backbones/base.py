@@ -39,6 +39,7 @@ class Backbone(nn.Layer):
             `modeling.stages`.
         lr_multipliers: structured name of a parameter to the factor on its learning rate.
         no_weight_decay: words in the names of parameters without weight decay.
+        computed: last words of the names of tensors in files that the network computes of shapes alone.
         converters: name of another toolkit to the converter of its weights for this network, where it is not
             the toolkit's usual one; see `apps.convert.convert`.
     """
@@ -60,15 +61,12 @@ class Backbone(nn.Layer):
     stage_layers: Mapping[str, Sequence[str]] = {}
     lr_multipliers: Mapping[str, float] = {}
     no_weight_decay: ClassVar[Sequence[str]] = ()
+    computed: ClassVar[Sequence[str]] = ()
     converters: ClassVar[Mapping[str, type[Converter]]] = {}
 
     def translate(self, name: str) -> str:
         """The name here of the tensor that a file of a relative calls `name`; names of our own stay."""
         return name
-
-    def computes(self, name: str) -> bool:
-        """Whether the tensor `name` of a file follows from shapes, so that the network has no use for it."""
-        return False
 
     def fallback_parameter(self, name: str) -> str | None:
         """The tensor of a file whose value the parameter `name` takes where the file has none for it."""

@@ -115,7 +115,7 @@ def block_name(depth: int, stage: int, index: int) -> str:
     return f"res{stage + 2}{chr(ord('a') + index)}"
 
 
-def name_of_paddleclas(key: str, stem: Sequence[str], block_names: Sequence[str]) -> str:
+def name_of_paddleclas(key: str, stem: Sequence[str], block_names: Sequence[str] = ()) -> str:
     """Our name for one of PaddleClas since 2.1: `stem.0.conv.weight`, `blocks.3.conv1.bn._mean`.
 
     Args:

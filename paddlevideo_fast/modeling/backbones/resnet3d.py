@@ -19,7 +19,7 @@ from paddle import nn
 from paddlevideo_fast.config.types import FrameDivisor, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, StagedNetwork, Stem, conv3d
-from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS, block_name, name_of_paddleclas
+from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS, name_of_paddleclas
 from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Step, Weights
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D
 from paddlevideo_fast.modeling.layers.operators import constant
@@ -127,15 +127,11 @@ class PathwayResNet(StagedNetwork):
 
         strides = [(1, side, side) for side in spatial_strides]
         stems = [(own.stem(), own.width) for own in pathways]
-        num_blocks = stage_blocks or STAGE_BLOCKS[depth]
-        self.add_stages(stems, num_blocks, strides, block, fuse)
-        self._frame_blocks = [
-            block_name(depth, stage, index) for stage, num in enumerate(num_blocks) for index in range(num)
-        ]
+        self.add_stages(stems, stage_blocks or STAGE_BLOCKS[depth], strides, block, fuse)
 
     def translate(self, name: str) -> str:
         """The name in the slow pathway of a tensor of a 2D ResNet."""
-        return _in_slow_pathway(name_of_paddleclas(name, ["conv"], self._frame_blocks))
+        return _in_slow_pathway(name_of_paddleclas(name, ["conv"]))
 
 
 _LAYERS_3D = {

@@ -172,6 +172,7 @@ class SwinTransformer3D(Backbone):
     has_fixed_size = True
     cpu_runtime = "paddle"
     takes_multigrid = False
+    computed = ("relative_position_index", "attn_mask")
     no_weight_decay = (_TABLE,)
     converters = {"mmaction2": SwinConverter, "torchvision": TorchvisionSwinConverter}
     ignored_arguments: ClassVar[dict[str, str]] = {
@@ -251,9 +252,6 @@ class SwinTransformer3D(Backbone):
 
     def maps(self, output: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor | None:
         return output if output.ndim == 5 else None
-
-    def computes(self, name: str) -> bool:
-        return name.rpartition(".")[2] in ("relative_position_index", "attn_mask")
 
     def adapt_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
         """A table of biases, float [offsets, heads], of other windows or of a 2D network.
