@@ -25,7 +25,13 @@ CURVES = [
     # they rise, and none is before training
     ("PiecewiseDecay", {"boundaries": [40, 80]}, 1, {"boundaries": [1, 2]}),
     ("MultiStepDecay", {"milestones": [40, 80]}, 200, {"milestones": [80, 160]}),
-    ("CustomWarmupCosineStepDecay", {"warmup_iters": 2.5}, 200, {"warmup_iters": 5.0}),
+    (
+        "CustomWarmupCosineStepDecay",
+        {"max_epoch": 100, "warmup_iters": 2.5},
+        200,
+        {"max_epoch": 200, "warmup_iters": 5.0},
+    ),
+    ("CustomWarmupCosineStepDecay", {}, 200, {"max_epoch": 60.0}),  # of 30, its default
     ("CosineAnnealingDecay", {"learning_rate": 0.1, "warmup_epochs": 0}, 5, {}),
     ("CosineAnnealingDecay", {"T_max": "all"}, 5, {}),  # the check of the config says what is wrong
 ]
