@@ -191,7 +191,7 @@ def test_a_killed_run_goes_on(videos, pack, tmp_path):
     out, whole = tmp_path / "out", tmp_path / "whole"
     options = ("--shard_size=2", "--workers=2", f"--data_prefix={videos}", "--format=webdataset")
     command = [sys.executable, REPO / SCRIPT, "--list", listed, "--output", out, *options]
-    run_and_kill(command, out, "[0-9]*.tar", 3)
+    run_and_kill(command, out, "[0-9]*.tar", 40)  # outcomes are noted some at a time
     complete = len(list(out.glob("[0-9]*.tar")))
     assert 3 <= complete < 150
     done = pack(out, listed=listed)
