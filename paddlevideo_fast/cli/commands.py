@@ -1,6 +1,6 @@
 """The command `paddlevideo-fast`: its subcommands, each imported when it is asked for.
 
-To add one, write a module with `build_parser()` and `run(args)`, and name it in `COMMANDS`.
+To add one, write a module with `build_parser()` and `run(args)`, and name it in the table of `annexes`.
 """
 
 import argparse

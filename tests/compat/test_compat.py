@@ -85,6 +85,15 @@ def test_the_config_keeps_its_keys_and_their_defaults():
     assert not lost
 
 
+@pytest.mark.parametrize("command", ["-m paddlevideo_fast train", "-m paddlevideo_fast test"])
+def test_a_run_has_no_new_flag(command):
+    assert options_of(command).keys() == COMMANDS[command].keys()
+
+
+def test_the_top_level_of_a_config_has_no_new_key():
+    assert config_keys(reference("en"))["top level"].keys() == read_list("config")["top level"].keys()
+
+
 def test_every_file_is_there():
     assert [path for path in NAMES["files"] if not (ROOT / path).is_file()] == []
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.code_lines import code_lines
+from tests.support.tiers import ANNEXES, PACKAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_FILES, MAX_LINES = 25, 4000  # of the first afternoon
-PACKAGE = ROOT / "paddlevideo_fast"
 PAGES = [ROOT / "docs" / lang / "architecture.md" for lang in ("en", "zh-CN")]
 _SPAN = re.compile(r"`([\w./-]+?/|(?:[\w.-]+/)*[\w-]+\.(?:py|md|yaml))(?::([\w.]+))?`")
 
@@ -81,16 +81,26 @@ def test_files_and_names_exist():
 
 def test_the_map_is_complete():
     parts = {entry.path for entry in references(PAGES[0])}
-    folders = {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
+    packages = [
+        *PACKAGE.glob("*/__init__.py"),
+        *(file for each in ANNEXES for file in PACKAGE.glob(f"{each}/*/__init__.py")),
+    ]
+    folders = {f"{path.parent.relative_to(PACKAGE).as_posix()}/" for path in packages}
     modules = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py"}
     assert folders | modules <= parts
 
 
 def test_the_first_afternoon_is_short():
-    rows = re.findall(r"^\| `([\w/]+\.py)` \| [^|]+ \|$", PAGES[0].read_text(encoding="utf-8"), re.MULTILINE)
-    first = rows[rows.index("cli/train.py") :][:MAX_FILES]
-    assert first[-1] == "modeling/recognizers.py"
-    assert sum(code_lines((PACKAGE / file).read_text(encoding="utf-8")) for file in first) <= MAX_LINES
+    english, chinese = (
+        re.findall(r"^\| `([\w/]+\.py)` \|", section, re.MULTILINE)
+        for page, title in zip(PAGES, ("The first afternoon", "第一个下午"))
+        for section in [
+            page.read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+        ]
+    )
+    assert 0 < len(english) <= MAX_FILES
+    assert chinese == english
+    assert sum(code_lines((PACKAGE / file).read_text(encoding="utf-8")) for file in english) <= MAX_LINES
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
