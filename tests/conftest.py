@@ -21,7 +21,7 @@ from paddlevideo_fast import registry
 from paddlevideo_fast.machine import tune_process
 from tests.support import numbered_clips
 from tests.support.forking import Fresh, Template
-from tests.support.numbered_clips import draw, read_number, write_clip
+from tests.support.numbered_clips import draw, read_number, write_clip, zero_packets
 from tests.support.tiers import (  # noqa: F401  hooks
     WHOLE_TREE,
     pytest_addoption,
@@ -246,12 +246,10 @@ def broken_videos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     files["empty"].write_bytes(b"")
     files["text"].write_text("This is a text file with an unfortunate name.\n" * 20)
     files["folder"].mkdir()
-    intact = _make_clip(root / "intact.mp4", 40, container_options={"movflags": "faststart"}).read_bytes()
+    path = _make_clip(root / "intact.mp4", 40, container_options={"movflags": "faststart"})
+    intact = path.read_bytes()
     files["truncated"].write_bytes(intact[: len(intact) * 2 // 3])
-    damaged = bytearray(intact)
-    middle = len(intact) * 3 // 4
-    damaged[middle : middle + 600] = bytes(600)
-    files["damaged"].write_bytes(damaged)
+    files["damaged"].write_bytes(zero_packets(path, 26, 31))
     bgr = cv2.cvtColor(draw(0, 80, 48), cv2.COLOR_RGB2BGR)
     for kind in ("jpg", "png"):
         files[f"picture_{kind}"] = root / f"picture_{kind}.mp4"

@@ -11,6 +11,7 @@ import pytest
 
 from paddlevideo_fast.decode import check_video, open_frames, open_video
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
+from tests.support.numbered_clips import zero_packets
 
 CAUSES = {
     "missing": "no such file",
@@ -49,6 +50,20 @@ def test_damage_spares_the_frames_before_it(broken_videos, frame_number):
         with pytest.raises(VideoDecodeError, match="damaged"):
             reader.read(range(reader.num_frames))
         assert np.array_equal(reader.read(range(8)), frames)
+
+
+@pytest.mark.parametrize("crf", range(12, 28))
+def test_damage_takes_the_same_frames_however_large_packets_are(crf, make_clip, tmp_path):
+    path = make_clip(tmp_path / "clip.mp4", 40, options={"crf": str(crf)})
+    path.write_bytes(zero_packets(path, 26, 31))
+    lost = []
+    with open_video(path) as reader:
+        for index in range(reader.num_frames):
+            try:
+                reader.read([index])
+            except VideoDecodeError:
+                lost.append(index)
+    assert lost == list(range(26, 36))  # up to the next keyframe
 
 
 def test_real_damage_is_never_silent(real_clips_dir):

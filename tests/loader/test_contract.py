@@ -368,7 +368,7 @@ def test_a_view_that_does_not_decode_leaves_the_others(lists, broken_videos):
     dataset.records = [VideoRecord(str(broken_videos["damaged"]), 1), dataset.records[0]]
     (batch,) = loader_of(dataset, 8).epoch(0)
     alone = list(loader_of(dataset, 1).epoch(0))
-    assert 0 < len(batch.failures) < 4
+    assert len(batch.failures) == 2
     assert batch.failures == [failure for one in alone for failure in one.failures]
     np.testing.assert_array_equal(batch.clips, np.concatenate([one.clips for one in alone if len(one)]))
     assert batch.views.tolist() == [int(view) for one in alone for view in one.views]

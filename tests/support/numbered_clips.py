@@ -224,6 +224,19 @@ def packets_of(path: str | Path) -> list[Any]:
         return [packet for packet in container.demux(video=0) if packet.size]
 
 
+def zero_packets(path: Path, first: int, last: int) -> bytes:
+    """The content of a file, with zeros from the middle of one packet of its video to the end of another.
+
+    x264 writes some bytes more or less for the same pictures, by how its memory lies. So damage at a fixed
+    place of a file would strike other packets from time to time, and what is left of a packet behind it
+    might look like something else.
+    """
+    packets, data = packets_of(path), bytearray(path.read_bytes())
+    begin, end = packets[first].pos + packets[first].size // 2, packets[last].pos + packets[last].size
+    data[begin:end] = bytes(end - begin)
+    return bytes(data)
+
+
 def _add_cover(container: Any, size: tuple[int, int]) -> Any:
     picture = container.add_stream("mjpeg", rate=1)
     picture.width, picture.height = size
