@@ -113,12 +113,7 @@ def share(parser: CommandParser, *names: str) -> None:
         parser.add_argument(name, **_SHARED[name])
 
 
-def add_place(parser: CommandParser) -> None:
-    """Adds the flags that say where, and which share of, the work of a command is done."""
-    share(parser, "--scheduler", "--shard", "--merge")
-
-
 def add_work(parser: CommandParser, *aliases: str) -> None:
     """Adds the flags that `Work.of` reads; `aliases` are other names of --workers."""
     parser.add_argument("--workers", *aliases, default=None)
-    add_place(parser)
+    share(parser, "--scheduler", "--shard", "--merge")

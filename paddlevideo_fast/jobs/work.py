@@ -108,14 +108,13 @@ class Work:
         trial = next((flag for flag in ("estimate", "verify") if getattr(args, flag, None) is not None), "")
         if trial and (args.shard or args.merge):
             raise ToolError(f"--{trial} writes nothing: leave out --shard and --merge")
-        workers = getattr(args, "workers", None)  # the readers of features are those of the config
         is_elsewhere = args.scheduler != LOCAL
         idle = "--merge does no work" if args.merge else ""
         if is_elsewhere and (idle or trial == "estimate"):
             _warn("scheduler", idle or "--estimate tries its videos here")
-        if workers is not None and (idle or (is_elsewhere and trial != "estimate")):
+        if args.workers is not None and (idle or (is_elsewhere and trial != "estimate")):
             _warn("workers", idle or f"the workers of {args.scheduler} do the work")
-        workers = num_cores() if workers is None else workers
+        workers = num_cores() if args.workers is None else args.workers
         return cls(Engine(workers, args.scheduler), args.shard, args.merge)
 
     @property

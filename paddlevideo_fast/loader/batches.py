@@ -292,10 +292,6 @@ class EpochBatches(Sequence[list[ClipRequest]]):
         start, end, shape = self.spans[number]
         return self.sampler.requests(self.epoch, self.places[start:end], shape)
 
-    def first(self, num_batches: int | None) -> EpochBatches:
-        """The first batches, all for None."""
-        return replace(self, spans=self.spans[:num_batches])
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 

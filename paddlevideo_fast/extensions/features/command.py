@@ -9,9 +9,6 @@ It stores what the head takes: one feature for each clip, or one for each of its
 much disk they need before it starts; --dtype float16 halves that. With --logits it stores the scores of the
 whole network, for a student that learns from them.
 
-A cluster can do the work: --scheduler names a Dask scheduler. Or each job of an array computes a share
-with --shard, and --merge combines the shares.
-
 After a stop, run the same command again: it computes what is missing. If the folder has features of other
 weights, another list or another pipeline, it ends with an error. Exit code: 0, all features are
 there; 1, some videos do not decode and are named; 2, wrong input.
@@ -26,8 +23,6 @@ from paddlevideo_fast.cli.command import add_config_arguments, load_for_run
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.files import as_path
-from paddlevideo_fast.jobs.flags import add_place
-from paddlevideo_fast.jobs.work import Work
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -55,7 +50,6 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="store the logits of the whole network, for distillation, in place of features",
     )
-    add_place(parser)
     return parser
 
 
@@ -65,10 +59,9 @@ def run(args: argparse.Namespace) -> int:
     cfg = load_for_run(args, overrides, logs=True)
     from paddlevideo_fast.extensions.features.compute import compute_features
 
-    work, on_terminal = Work.of(args), sys.stdout.isatty()
     what: Literal["features", "logits"] = "logits" if args.logits else "features"
-    found = compute_features(cfg, args.output, args.views, on_terminal, work, args.dtype, what)
-    for part in found:
+    parts = compute_features(cfg, args.output, args.views, sys.stdout.isatty(), args.dtype, what)
+    for part in parts:
         failed = f", {len(part.index.failed)} failed" if part.index.failed else ""
         print(f"{part.folder}: {part.index.num_rows} {what} of {part.index.shape}{failed}")
-    return EXIT_FAILURES if any(part.index.failed for part in found) else 0
+    return EXIT_FAILURES if any(part.index.failed for part in parts) else 0

@@ -25,7 +25,6 @@ from paddlevideo_fast.log import get_logger
 logger = get_logger(__name__)
 
 BACKBONE = "backbone.pdparams"
-NETWORK = "network.pdparams"  # of logits
 FILE_STATES = "file_states.json"
 WEIGHTS = "the SHA-256 of the weights"
 _LIST = "the list"

@@ -19,7 +19,6 @@ from paddlevideo_fast.extensions.features.loader import FeatureWriter, StoredFea
 from paddlevideo_fast.extensions.features.model import HeadOnly
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.weights import read_weights
-from tests.support.dask_cluster import dask_cluster
 from tests.support.launching import overriding
 
 SLOWFAST = """
@@ -299,24 +298,6 @@ def test_a_killed_computation_goes_on_and_gives_the_same_files(made, monkeypatch
             StoredFeatures(made / output / ("train" if killed_at < 12 else "valid"))
     compute(made, output, views=2)
     assert files_of(made / output) == files_of(made / "features")
-
-
-@pytest.mark.slow
-def test_a_cluster_and_shares_compute_the_same_files(made, monkeypatch, tmp_path, capfd):
-    monkeypatch.setattr("paddlevideo_fast.extensions.features.compute._NUM_BATCHES", 2)
-    words = ["features", "-c", str(made / "tiny.yaml"), "-w", str(made / "pretrained.pdparams"), "--views=2"]
-    shared = [*words, "--output", str(made / "shared")]
-    assert main([*shared, "--shard", "1/2"]) == 0
-    assert main([*shared, "--merge"]) == 2
-    assert "--merge: 3 of 6 blocks of" in capfd.readouterr().err
-    assert main([*shared, "--shard=0/2"]) == 0
-    assert main([*shared, "--merge"]) == 0
-    assert files_of(made / "shared") == files_of(made / "features")
-    assert not list((made / "shared").rglob(".*"))
-    with dask_cluster(tmp_path, 1) as cluster:
-        assert main([*words, "--output", str(made / "cluster"), "--scheduler", cluster.address]) == 0
-    assert files_of(made / "cluster") == files_of(made / "features")
-    assert not list((made / "cluster").rglob(".*"))
 
 
 def test_videos_that_do_not_decode_are_incidents(made, motion_data, capfd):
