@@ -1,7 +1,5 @@
 """`make clean` removes what `make` has made, and nothing of the user's."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

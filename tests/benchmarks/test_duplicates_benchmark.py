@@ -1,7 +1,5 @@
 """The benchmark of copies, made small: each kind of copy is found beside its original."""
 
-from __future__ import annotations
-
 from benchmarks import duplicates
 
 

@@ -1,7 +1,5 @@
 """The boxes around the moving object, and the measurement on a network with random weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import paddle
 import pytest

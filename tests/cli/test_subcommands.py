@@ -1,7 +1,5 @@
 """`paddlevideo-fast`: its subcommands."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import re
@@ -56,11 +54,7 @@ def test_texts_name_commands_that_exist():
     [
         ([], 2, "commands:\n  init"),
         (["zoo", "tsm", "k400", "largebatch"], 0, "tsm_k400_largebatch  ResNetTSM 50  Kinetics-400, videos"),
-        (
-            ["zoo", "tsm_k400_vidos"],
-            2,
-            "no built-in config is called tsm_k400_vidos; did you mean",
-        ),
+        (["zoo", "tsm_k400_vidos"], 2, "no built-in config is called tsm_k400_vidos; did you mean"),
         (["--version"], 0, f"paddlevideo-fast {paddlevideo_fast.__version__}\n"),
         (["--help"], 0, "Exit code: 0, done; 1, some files failed"),
         (["trian"], 2, "UsageError: there is no command 'paddlevideo-fast trian'; did you mean 'train'?"),
@@ -87,19 +81,11 @@ def test_texts_name_commands_that_exist():
             "unrecognized arguments: -p x; give weights with -w; paddlevideo-fast",
         ),
         (["train", "a", "--max-iters=x"], 2, "UsageError: --max_iters: 'x' is no whole number from 1 on; "),
-        (
-            ["train", "a", "--epoch_s=3"],
-            2,
-            "--epoch_s=3; did you mean '--epochs'?; paddlevideo-fast",
-        ),
+        (["train", "a", "--epoch_s=3"], 2, "--epoch_s=3; did you mean '--epochs'?; paddlevideo-fast"),
         (["export", "a", "-o", "inf"], 2, "-o inf: is no KEY=VALUE; the output folder is  --output inf;"),
         (["predict"], 2, "UsageError: --input_file is missing: a video, a folder"),
         (["completion"], 2, "UsageError: shell is missing: shell to complete in"),
-        (
-            ["data", "pack", "--short-side=-1"],
-            2,
-            "UsageError: --short_side: '-1' is no whole number from 0",
-        ),
+        (["data", "pack", "--short-side=-1"], 2, "UsageError: --short_side: '-1' is no whole number from 0"),
         (["train", "tsm_motoin"], 2, "did you mean tsm_motion, tsn_motion"),
         *(
             (

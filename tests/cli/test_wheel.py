@@ -1,7 +1,5 @@
 """The wheel, installed outside of the repository, trains, exports and predicts from any folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ The lists beside this file say what users may rely on. A list grows when somethi
 a line breaks a promise.
 """
 
-from __future__ import annotations
-
 import gzip
 import importlib
 import inspect

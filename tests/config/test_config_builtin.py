@@ -1,7 +1,5 @@
 """Configs that come with the package are found by name, from any folder."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 
@@ -89,10 +87,7 @@ def test_a_config_inherits_from_a_name(tmp_path):
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        (
-            "tsm_k400",
-            "either; did you mean tsm_k400_frames, tsm_k400_frames_nhwc",
-        ),
+        ("tsm_k400", "either; did you mean tsm_k400_frames, tsm_k400_frames_nhwc"),
         ("tsm_motoin", "no built-in config has this name, either; did you mean tsm_motion, tsn_motion"),
         ("something", "no built-in config has this name, either; paddlevideo-fast zoo  lists them"),
         ("tsm_motion.yaml", "there is no such file; the built-in config is called tsm_motion"),

@@ -66,11 +66,7 @@ def test_a_network_that_leaves_its_argument_out_gets_it():
 @pytest.mark.parametrize(
     ("name", "override", "expected"),
     [
-        (
-            "vit_motion",
-            "crop_size=30",
-            "  PIPELINE.train.transform.1.RandomCrop.target_size: clips of",
-        ),
+        ("vit_motion", "crop_size=30", "  PIPELINE.train.transform.1.RandomCrop.target_size: clips of"),
         ("vit_motion", "num_frames=5", "  PIPELINE.train.sample.num_seg: clips of 5 frames do not divide"),
         ("tsm_motion", "num_frames=0", ": expected int, from 1 to"),
         ("seg_len_4", "num_frames=6", ": no multiple of the 4 frames of PIPELINE.train.sample.seg_len"),

@@ -1,7 +1,5 @@
 """Sections that do not fit each other: an error where that is certain, else a warning."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

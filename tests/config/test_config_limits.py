@@ -1,7 +1,5 @@
 """Configs that ask for too much, or hold what no config holds, are one error, soon and in little memory."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A config as PaddleVideo's users have it loads as it is, builds, and says what has no effect."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Configs of transformers and of MoViNet with the sections, keys and values that PaddleVideo's have."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

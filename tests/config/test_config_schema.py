@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from paddlevideo_fast.config import Config, check_config
@@ -136,12 +134,7 @@ def test_the_same_ignored_argument_is_one_warning(write, root, warnings):
 
 def test_a_config_that_no_file_holds_is_checked_in_place(root, warnings):
     config = Config(
-        {
-            "MODEL": {"framework": "Recognizer3D"},
-            "DATASET": {"batch": 1},
-            "PIPELINE": {},
-            "model_name": "x",
-        }
+        {"MODEL": {"framework": "Recognizer3D"}, "DATASET": {"batch": 1}, "PIPELINE": {}, "model_name": "x"}
     )
     with pytest.raises(ConfigError) as caught:
         check_config(config, root)

@@ -1,7 +1,5 @@
 """From a checked config to the typed record of its run."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

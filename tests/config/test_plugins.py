@@ -1,7 +1,5 @@
 """Components of users: what a config, an override or an installed package names, and what may go wrong."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """The backends agree where all of them are right, and frame folders read as videos do."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 

@@ -176,10 +176,7 @@ def test_what_refers_to_a_picture_with_errors(clips, tmp_path):
 
 def test_motion_jpeg_with_padding_and_without_ends(clips, tmp_path):
     """Writers pad pictures, and some leave out the marker at their ends: always."""
-    for change in (
-        lambda data: data.ljust(len(data) + 7, b"\0"),
-        lambda data: data[:-2] + b"\xff\xff",
-    ):
+    for change in (lambda data: data.ljust(len(data) + 7, b"\0"), lambda data: data[:-2] + b"\xff\xff"):
 
         def arrange(packets, change=change):
             return [with_data(packet, change(bytes(packet))) for packet in packets]

@@ -1,7 +1,5 @@
 """What does not decode says so: one type of error, with the path and a cause that a person understands."""
 
-from __future__ import annotations
-
 import pickle
 
 import av

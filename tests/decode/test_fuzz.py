@@ -1,7 +1,5 @@
 """Damaged files give frames or `VideoDecodeError`: no crash, no hang, no frame in the place of another."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import damage

@@ -1,7 +1,5 @@
 """Pictures are turned and mirrored as the display matrix says, on every path; it is applied here by hand."""
 
-from __future__ import annotations
-
 import av
 import cv2
 import numpy as np

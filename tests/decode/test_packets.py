@@ -1,7 +1,5 @@
 """Which packets are decoded for a frame, against a decoder that is drawn by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from paddlevideo_fast.decode.packets import FrameIndex

@@ -1,7 +1,5 @@
 """Pixels that are not square: pictures are as wide as they are shown, on every path, with one resample."""
 
-from __future__ import annotations
-
 import base64
 from fractions import Fraction
 

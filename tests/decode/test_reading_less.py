@@ -1,7 +1,5 @@
 """What decoding leaves out; `test_exact_frames` says that the frames stay the same."""
 
-from __future__ import annotations
-
 import av
 import numpy as np
 import pytest

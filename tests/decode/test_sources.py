@@ -1,7 +1,5 @@
 """Where a video is read from: paths, bytes, file objects; and what is known without decoding."""
 
-from __future__ import annotations
-
 import builtins
 import gc
 import io

@@ -16,12 +16,7 @@ from paddlevideo_fast.assembly.build import make_evaluator
 from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.assembly.plan import make_metric
 from paddlevideo_fast.config import RunSpec, load_config
-from paddlevideo_fast.engine import (
-    Distribution,
-    Evaluator,
-    FleetDistribution,
-    Precision,
-)
+from paddlevideo_fast.engine import Distribution, Evaluator, FleetDistribution, Precision
 from paddlevideo_fast.engine.callbacks.precise_bn import population_statistics
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
 from paddlevideo_fast.loader import Batch

@@ -1,7 +1,5 @@
 """Over how many processes batch norms take their statistics, from the config alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from paddlevideo_fast.assembly.plan import plan_run

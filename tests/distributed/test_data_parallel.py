@@ -3,8 +3,6 @@
 Also those that freeze, free and recompute parts of the network.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Three processes that share ten videos see what one process sees, to the last bit."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

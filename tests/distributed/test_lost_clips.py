@@ -1,7 +1,5 @@
 """A batch in which nothing decodes: the other ranks' clips count, and nothing else changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import lost_clips_ranks as ranks

@@ -1,7 +1,5 @@
 """Two ranks that stop or die at any place, training, validation or checkpoint, go on as the same run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the ranks of a run do alike when one of them meets something that the others do not."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Batch norm over the batches of several processes against the formula over all of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import batch_norm_ranks as ranks

@@ -1,7 +1,5 @@
 """Checkpoints that a thread writes: the same files, while training goes on."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 

@@ -1,7 +1,5 @@
 """Ranks that fail, die or finish, as processes of their own on one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Training with frozen parts: what keeps its bits, and runs that are resumed around the epoch of freeing."""
 
-from __future__ import annotations
-
 import numpy as np
 import paddle
 import pytest

@@ -1,7 +1,5 @@
 """What only shows is broken in every way here: the run goes on, with one warning."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

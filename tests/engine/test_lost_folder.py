@@ -1,7 +1,5 @@
 """The output folder is removed, moved, replaced or full while a run writes to it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import resource

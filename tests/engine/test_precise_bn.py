@@ -7,12 +7,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from paddlevideo_fast.engine import (
-    CheckpointStore,
-    Evaluator,
-    TrainingInterrupted,
-    load_checkpoint,
-)
+from paddlevideo_fast.engine import CheckpointStore, Evaluator, TrainingInterrupted, load_checkpoint
 from paddlevideo_fast.engine.callbacks import (
     Checkpointing,
     Evaluation,

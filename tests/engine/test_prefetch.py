@@ -1,7 +1,5 @@
 """The copy to the device runs one batch ahead, in order, and errors come in their turn."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 

@@ -1,7 +1,5 @@
 """Transformers with the head sizes of the built-in networks against the CPU's float32, in all formats."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

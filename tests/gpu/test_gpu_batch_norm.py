@@ -1,7 +1,5 @@
 """Batch norms by given statistics, and batch norms that share them: Paddle has other kernels for these."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -9,8 +9,6 @@ that the device reads. The sum is wrong if
 - the memory of a batch is given to another tensor while kernels still read it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whole runs on a GPU: precisions, layouts, static graphs, all keys of RUNTIME, resume, export, two ranks."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -242,10 +242,7 @@ WRONG = [
     (["MULTIGRID.long_cycle_factors=[{values: [1, 1]}]"], "MULTIGRID.long_cycle_factors: {'values': [1, 1]}"),
     (["MULTIGRID.long_cycle_factors=[]"], "MULTIGRID.long_cycle_factors: LONG_CYCLE needs at least one"),
     (["MULTIGRID.short_cycle_factors=[]"], "MULTIGRID.short_cycle_factors: SHORT_CYCLE needs at least one"),
-    (
-        ["MODEL.backbone.alpha=8"],
-        "clips of 4 frames do not divide into MODEL.backbone.alpha=8",
-    ),
+    (["MODEL.backbone.alpha=8"], "clips of 4 frames do not divide into MODEL.backbone.alpha=8"),
     (
         [
             "MODEL.backbone={name: ResNetI3D, width_per_group: 4, stage_blocks: [1, 1, 1, 1]}",
@@ -257,10 +254,7 @@ WRONG = [
     (["MULTIGRID.bn_base_size=3"], "MULTIGRID.bn_base_size: 3 does not divide a batch of 8 clips"),
     (["MULTIGRID.epoch_factor=0"], "MULTIGRID.epoch_factor=0: expected float, at least 0.01"),
     (["MULTIGRID.epoch_factor=0.1"], "raise epochs or epoch_factor"),
-    (
-        ["OPTIMIZER.learning_rate.steps=[0, 3, 2]"],
-        "OPTIMIZER.learning_rate.steps=[0, 3, 2]: must rise",
-    ),
+    (["OPTIMIZER.learning_rate.steps=[0, 3, 2]"], "OPTIMIZER.learning_rate.steps=[0, 3, 2]: must rise"),
     (["OPTIMIZER.learning_rate.steps=[0]"], "needs a step after 0"),
     (["OPTIMIZER.learning_rate.steps=[0, 4]"], "the last one before the end at epoch 4"),
     (

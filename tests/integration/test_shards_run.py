@@ -1,7 +1,5 @@
 """Training on tar shards is training on the files they were made of, bit for bit."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 

@@ -1,7 +1,5 @@
 """One writer at a time: who holds a lock is named, and a dead holder stops nobody."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

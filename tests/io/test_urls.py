@@ -1,7 +1,5 @@
 """What of a URL is shown and stored, and how its paths are joined."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

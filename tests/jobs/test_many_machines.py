@@ -1,7 +1,5 @@
 """The data tools on a Dask cluster, and in shares with a merge, give the bytes of a run on one machine."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pickle
@@ -27,13 +25,7 @@ from paddlevideo_fast.errors import OutputInUseError, UsageError
 from paddlevideo_fast.io import locks
 from paddlevideo_fast.io.locks import Lock, only_writer
 from paddlevideo_fast.jobs import executor
-from paddlevideo_fast.jobs.executor import (
-    Engine,
-    Site,
-    common_folder,
-    located,
-    run_all,
-)
+from paddlevideo_fast.jobs.executor import Engine, Site, common_folder, located, run_all
 from paddlevideo_fast.jobs.run import ToolError
 from tests.support.content import content
 from tests.support.dask_cluster import dask_cluster

@@ -1,7 +1,5 @@
 """What the tools share: one run in a folder, workers that end with it, full disks, flags, provenance."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Flags and PaddleVideo's names of them, exit codes, failures, provenance, and what frames are stored as."""
 
-from __future__ import annotations
-
 import zlib
 from pathlib import Path
 
@@ -19,13 +17,7 @@ from paddlevideo_fast.apps.predict.predictor import find_videos
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.jobs.executor import _progress
-from paddlevideo_fast.jobs.run import (
-    Provenance,
-    ToolError,
-    read_provenance,
-    report_failures,
-    spread,
-)
+from paddlevideo_fast.jobs.run import Provenance, ToolError, read_provenance, report_failures, spread
 from tests.support.content import content
 
 REPO = Path(__file__).resolve().parents[2]

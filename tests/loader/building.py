@@ -1,7 +1,5 @@
 """Data sets and loaders of tests, made of the few words that differ."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 

@@ -1,7 +1,5 @@
 """RandAugment's operations against PIL, its draws, and the rectangles of random erasing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps

@@ -1,7 +1,5 @@
 """How often an epoch draws each record, and what is done with the draws."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

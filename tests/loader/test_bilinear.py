@@ -1,7 +1,5 @@
 """`resample: bilinear`: the pixels of PaddleVideo's and PaddleX's Scale and CenterCrop, written down here."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """What every loader promises, run over each of them."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Which files are fetched ahead of which batches, and that nothing else changes."""
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import threading

@@ -1,7 +1,5 @@
 """The one resample against its steps, each run on pixels."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from paddlevideo_fast.errors import BadSampleShareError

@@ -1,7 +1,5 @@
 """A clip whose mirror image is another class has that class as its label when it is mirrored."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The pipeline renders frames while it decodes: the pixels are those of frames that were read before."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest
@@ -89,12 +87,7 @@ def test_so_it_is_at_the_crop_size_of_a_request(clip_file, crop_size, seed):
 
 @pytest.mark.smoke
 def test_the_clip_is_written_where_it_is_wanted(clip_file):
-    steps = [
-        crop.JitterScale(64, 80),
-        crop.MultiCrop(56),
-        crop.RandomFlip(),
-        color.ColorJitter(0.5, p=1),
-    ]
+    steps = [crop.JitterScale(64, 80), crop.MultiCrop(56), crop.RandomFlip(), color.ColorJitter(0.5, p=1)]
     pipeline = Pipeline(Sampler(3, 1), steps)
 
     def read(out=None):

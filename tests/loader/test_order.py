@@ -1,7 +1,5 @@
 """The order of an epoch that goes through the shards and mixes within a window."""
 
-from __future__ import annotations
-
 from collections import Counter, OrderedDict
 
 import numpy as np

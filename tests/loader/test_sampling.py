@@ -1,7 +1,5 @@
 """The sampler against its definition, written out anew for single frames."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

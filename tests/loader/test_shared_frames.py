@@ -1,7 +1,5 @@
 """Data sets whose decoder keeps frames for other runs: the samples are the same, in every way of reading."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,18 +1,9 @@
 """Each transform by its geometry, and the colour ones by their pixels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from paddlevideo_fast.loader import (
-    ClipRequest,
-    LoaderError,
-    Pipeline,
-    Sampler,
-    TransformError,
-    VideoRecord,
-)
+from paddlevideo_fast.loader import ClipRequest, LoaderError, Pipeline, Sampler, TransformError, VideoRecord
 from paddlevideo_fast.loader.transforms import ClipGeometry, color, crop
 from paddlevideo_fast.registry import TRANSFORMS
 

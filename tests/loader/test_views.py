@@ -1,7 +1,5 @@
 """Several views of a video, from the request to the metric, on decoded video."""
 
-from __future__ import annotations
-
 import json
 
 import cv2

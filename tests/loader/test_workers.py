@@ -1,7 +1,5 @@
 """The pool behind a loader: one start for all epochs, a ring of shared arrays, and what hangs is named."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import gc

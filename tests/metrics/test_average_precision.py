@@ -1,7 +1,5 @@
 """Average precision against scikit-learn's figures and its definition, over views and processes."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

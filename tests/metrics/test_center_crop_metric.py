@@ -1,7 +1,5 @@
 """Top-k against sorting."""
 
-from __future__ import annotations
-
 import numpy as np
 import paddle
 import pytest

@@ -1,7 +1,5 @@
 """Predictions of videos, and what follows from them, against plain counting."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Attention against sums in NumPy, and what it costs."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

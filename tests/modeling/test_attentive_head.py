@@ -1,7 +1,5 @@
 """The attentive probe on the tokens of every transformer, and the positions of V-JEPA 2."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

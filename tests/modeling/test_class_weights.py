@@ -1,7 +1,5 @@
 """Class weights, focal loss and logit adjustment against their formulas in float64."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Frozen parts of a network: what they are called, what they keep, what they cost, and when they train."""
 
-from __future__ import annotations
-
 import numpy as np
 import paddle
 import pytest

@@ -1,7 +1,5 @@
 """Losses of several labels a video against their formulas in float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import paddle
 import pytest

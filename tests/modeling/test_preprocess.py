@@ -1,7 +1,5 @@
 """Both ways of normalising give the formula's values."""
 
-from __future__ import annotations
-
 import numpy as np
 import paddle
 import pytest

@@ -1,7 +1,5 @@
 """Video Swin Transformer and MViTv2: their windows and tables, weights of other shapes, wrong arguments."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

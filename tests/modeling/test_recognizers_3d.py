@@ -1,7 +1,5 @@
 """3D networks: any clip shape, their pathways, weights from 2D networks, and what is wrong with arguments."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Layers that run twice: gradients, statistics and dropout as if they ran once."""
 
-from __future__ import annotations
-
 import numpy as np
 import paddle
 import pytest
@@ -60,10 +58,7 @@ CASES = {
     "tsm": (TSM, {}),
     "slowfast": (section_of("slowfast"), {}),
     "pptsm_v2": (section_of("pptsm_v2"), {}),
-    "timesformer": (
-        section_of("timesformer", drop_rate=0.1, attn_drop_rate=0.1, drop_path_rate=0.5),
-        {},
-    ),
+    "timesformer": (section_of("timesformer", drop_rate=0.1, attn_drop_rate=0.1, drop_path_rate=0.5), {}),
     "splits": (TSM, {"splits": 3}),
     "shared statistics": (TSM, {"group": Alone()}),
     "bfloat16 O1": (TSM, {"precision": "O1"}),

@@ -1,7 +1,5 @@
 """Weights of other classes: which the last layer keeps by name, and which start anew."""
 
-from __future__ import annotations
-
 import numpy as np
 import paddle
 import pytest

@@ -1,7 +1,5 @@
 """The shift against Paddle's operator and plain loops."""
 
-from __future__ import annotations
-
 import numpy as np
 import paddle
 import paddle.nn.functional as F

@@ -1,7 +1,5 @@
 """Vision transformers over frames: any clip, tables of positions, weights of images, views in a row."""
 
-from __future__ import annotations
-
 import numpy as np
 import paddle
 import pytest

@@ -1,7 +1,5 @@
 """VideoMAE's ViT: tokens, positions, weights, pre-training."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

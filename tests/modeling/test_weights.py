@@ -1,7 +1,5 @@
 """Weight files: what Paddle writes is read, nothing in a file is run, and the report says what fitted."""
 
-from __future__ import annotations
-
 import os
 import pickle
 

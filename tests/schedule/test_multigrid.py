@@ -1,7 +1,5 @@
 """The multigrid schedule is the reference's, and keeps the paper's rules for any settings."""
 
-from __future__ import annotations
-
 import json
 import math
 from bisect import bisect_right

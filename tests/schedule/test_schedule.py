@@ -1,7 +1,5 @@
 """Learning-rate functions and phases; the values of the curves are tested with the solver."""
 
-from __future__ import annotations
-
 import ast
 import math
 from pathlib import Path

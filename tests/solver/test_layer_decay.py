@@ -1,7 +1,5 @@
 """Layer-wise learning rates against a loop with an optimizer for each rate, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import paddle
 import pytest

@@ -1,7 +1,5 @@
 """Curves against the schedulers that they stand for, step by step."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

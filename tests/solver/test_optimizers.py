@@ -1,7 +1,5 @@
 """Every optimizer's steps against the update written out in numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import paddle
 import pytest

@@ -1,7 +1,5 @@
 """The rule of each parameter as a function of names and shapes."""
 
-from __future__ import annotations
-
 import paddle
 import pytest
 

@@ -1,7 +1,5 @@
 """test_tipc/compare_results.py on logs as tools/predict.py writes them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What is run, in which order, and what a failure leads to, with tools that pretend."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """prepare.sh: what is there is left alone, what can be made is made, the rest is an error."""
 
-from __future__ import annotations
-
 import pytest
 
 from test_tipc.run import main

@@ -1,7 +1,5 @@
 """The scripts as a user starts them: networks are trained, evaluated, exported, and predict real videos."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

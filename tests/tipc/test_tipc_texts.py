@@ -1,7 +1,5 @@
 """The text format, and that every command of the shipped texts is one that the tools take."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -41,11 +39,7 @@ def test_the_tools_take_every_command(path, monkeypatch):
     for line in (*exports, commands.infer_models(text)[0][1]):
         words = commands.export_words(text, line, weights, folder)
         args = export.build_script_parser().parse_args(words[1:])
-        assert (words[0], args.weights, args.output) == (
-            "tools/export_model.py",
-            str(weights),
-            "out",
-        )
+        assert (words[0], args.weights, args.output) == ("tools/export_model.py", str(weights), "out")
         assert load_config(args.config, args.override)
         assert args.save_name == "inference"
     found = [one for one in commands.predictions(text, folder, 1, "p") if not one.skipped]

@@ -1,7 +1,5 @@
 """`paddlevideo-fast completion`: a real bash completes commands, options, choices, files and config names."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

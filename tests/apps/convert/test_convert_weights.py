@@ -1,7 +1,5 @@
 """Weights of other toolkits: each tensor accounted for, nothing written unless it fits our network."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

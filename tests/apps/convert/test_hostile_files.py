@@ -261,9 +261,7 @@ HOSTILE_TORCH_FILES: dict[str, Callable[[Path], Path]] = {
     "a module": lambda p: torch_zip(p, b"\x80\x02ctorch.nn.modules.linear\nLinear\n)\x81."),
     "storage called": lambda p: torch_zip(p, b"\x80\x02ctorch\nFloatStorage\n" + number(2**40) + b"\x85R."),
     "zip bomb": lambda p: zip_of(
-        p,
-        {"archive/data.pkl": tensor_with(), "archive/data/0": bytes(40 << 20)},
-        zipfile.ZIP_DEFLATED,
+        p, {"archive/data.pkl": tensor_with(), "archive/data/0": bytes(40 << 20)}, zipfile.ZIP_DEFLATED
     ),
     "overlapping members": overlapping,
     "storage shared 1,000 times": expanded,

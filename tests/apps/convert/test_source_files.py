@@ -1,7 +1,5 @@
 """Files that PyTorch and others wrote are read without them, number for number."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import struct

@@ -1,7 +1,5 @@
 """`data report`: what one page says of a set of videos."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -137,15 +137,7 @@ def test_leaks_come_first_then_conflicting_labels(root, tmp_path, capsys):
     done = run(capsys, *given)
     assert done.code == 1
     kinds = [line.split()[0] for line in done.out.splitlines() if line.split()[0] != "videos:"]
-    assert kinds == [
-        "leak:",
-        "leak:",
-        "leak:",
-        "conflicting",
-        *["group", "copy:"] * 2,
-        "videos",
-        f"{clean}:",
-    ]
+    assert kinds == ["leak:", "leak:", "leak:", "conflicting", *["group", "copy:"] * 2, "videos", f"{clean}:"]
     lines = [line for line in done.out.splitlines() if line.startswith(("leak", "conf"))]
     assert lines[0].startswith(f"leak: {train}:3: {root}/a.mp4 is in {against[1]}:1: {root}/worse.mp4, 0 to")
     assert lines[1].startswith(f"leak: {train}:5: {root}/logo.mp4 is in {against[1]}:1: ")

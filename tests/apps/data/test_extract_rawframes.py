@@ -1,7 +1,5 @@
 """extract_rawframes: complete folders or none, continued after an interruption, failures listed."""
 
-from __future__ import annotations
-
 import shutil
 
 import cv2

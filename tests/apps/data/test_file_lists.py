@@ -1,7 +1,5 @@
 """build_file_list and check_videos, as a user runs them."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

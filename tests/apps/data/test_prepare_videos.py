@@ -1,7 +1,5 @@
 """prepare_videos: every frame kept, as good and as easy to enter as asked for, once and completely."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

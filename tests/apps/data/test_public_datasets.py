@@ -1,7 +1,5 @@
 """The scripts of Kinetics-400, UCF101 and Something-Something V2 on small trees of the sets' own layouts."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Data tools take the folder of a set, or one of its lists, and read its config.yaml."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

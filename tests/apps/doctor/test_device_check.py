@@ -1,7 +1,5 @@
 """The check of a device: what it says without one, and what it does on one, rehearsed on the CPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -59,8 +57,7 @@ def test_the_checks_compute_what_they_say(monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("sm", "wheel"),
-    [(75, None), (89, None), (90, 'paddlepaddle-gpu>=3" -i'), (120, "/cu129/")],
+    ("sm", "wheel"), [(75, None), (89, None), (90, 'paddlepaddle-gpu>=3" -i'), (120, "/cu129/")]
 )
 def test_a_gpu_without_code_in_this_paddle_fails_with_the_wheel_it_needs(monkeypatch, sm, wheel):
     """The wheel on PyPI has code for sm_86 at most, which sm_89 runs and sm_90 does not."""

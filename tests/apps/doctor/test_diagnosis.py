@@ -1,7 +1,5 @@
 """What the doctor makes of its measurements. The measurements are given: no test depends on the machine."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

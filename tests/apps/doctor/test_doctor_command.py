@@ -1,7 +1,5 @@
 """`tools/doctor.py`; `tests/cli/test_wheel.py` runs the doctor of an installed package."""
 
-from __future__ import annotations
-
 import json
 
 

@@ -1,7 +1,5 @@
 """`doctor --find`: the range test of the learning rate, and the search for the largest batch."""
 
-from __future__ import annotations
-
 import json
 import os
 from types import SimpleNamespace

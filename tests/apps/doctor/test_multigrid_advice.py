@@ -1,7 +1,5 @@
 """What the plan says against a schedule is so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What tools/multigrid_plan.py prints is the reference's schedule, and what a run of it then does."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

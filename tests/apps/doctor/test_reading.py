@@ -1,7 +1,5 @@
 """The reader alone is timed stage by stage, and clips are tried in the other forms that suit them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Training steps and stages are counted as they happen, and what was wrapped to time them is as before."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Checkpoints to programs of Paddle Inference."""
 
-from __future__ import annotations
-
 import copy
 import os
 import re

@@ -1,7 +1,5 @@
 """Which clips calibrate an int8 program, which compare it, and what they let pass."""
 
-from __future__ import annotations
-
 from collections import Counter
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Checkpoints to ONNX, and onnxruntime's answers; `test_predict.py` has them on encoded videos."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import importlib.metadata
@@ -128,8 +126,7 @@ def test_the_command_writes_onnx_with_free_axes_or_says_why_not(trained, tmp_pat
 @pytest.mark.slow
 @needs_onnx
 @pytest.mark.parametrize(
-    "network",
-    ["videomae", "vjepa2", "timesformer", "pptsm", "i3d", "x3d", "swin", "mvit", "distillation"],
+    "network", ["videomae", "vjepa2", "timesformer", "pptsm", "i3d", "x3d", "swin", "mvit", "distillation"]
 )
 def test_every_kind_of_network_converts(trained, tmp_path, network):
     run = trained(network)
@@ -190,11 +187,7 @@ def test_convolutions_on_a_gpu_are_chosen_without_an_exhaustive_search():
         "CUDAExecutionProvider",
         "CPUExecutionProvider",
     ]
-    assert chain[1][1] == {
-        "device_id": 0,
-        "gpu_mem_limit": 2 << 20,
-        "cudnn_conv_algo_search": "HEURISTIC",
-    }
+    assert chain[1][1] == {"device_id": 0, "gpu_mem_limit": 2 << 20, "cudnn_conv_algo_search": "HEURISTIC"}
 
 
 @needs_onnx

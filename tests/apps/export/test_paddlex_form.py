@@ -1,7 +1,5 @@
 """Folders that PaddleX runs: what is written, what is refused, and what prediction reads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

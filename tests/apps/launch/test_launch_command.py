@@ -78,11 +78,7 @@ def test_the_launcher_gets_a_script_for_a_command(monkeypatch, words, given):
         (["--gpus", "0,0"], None, "--gpus 0,0: each process needs a GPU of its own; name each GPU once"),
         (["--devices=1,2"], None, "--devices 1,2: the GPUs here are 0, 1"),
         (["--gpus", "0"], "2,3", "--gpus 0: the GPUs here are 2, 3"),
-        (
-            ["--nproc_per_node", "3"],
-            "2,3",
-            "--nproc_per_node 3: each process needs a GPU of its own, and",
-        ),
+        (["--nproc_per_node", "3"], "2,3", "--nproc_per_node 3: each process needs a GPU of its own, and"),
         (["--gpus", "1", "--nproc_per_node=2"], None, "and there are 1: 1"),
         (["--gpus", "0,1"], None, None),
         (["--gpus", "3,2"], "2,3", None),

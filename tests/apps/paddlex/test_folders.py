@@ -1,7 +1,5 @@
 """A training as PaddleX starts it, and the folders that it looks into afterwards."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Videos with text on their frames, read back pixel by pixel."""
 
-from __future__ import annotations
-
 import shutil
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Live input: streams whose frames carry their number, through pipes and sockets."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Prediction through oneDNN, in a process of its own: what goes wrong in Paddle there is a crash."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

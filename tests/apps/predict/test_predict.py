@@ -1,7 +1,5 @@
 """Exported programs on real encoded videos."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

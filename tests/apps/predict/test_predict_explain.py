@@ -1,7 +1,5 @@
 """`predict --explain` on real encoded videos, of weights and of exported programs."""
 
-from __future__ import annotations
-
 import copy
 import json
 import shutil

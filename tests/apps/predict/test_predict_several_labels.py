@@ -1,7 +1,5 @@
 """Programs for videos of any number of classes: validation's probabilities, and thresholds."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

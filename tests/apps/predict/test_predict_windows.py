@@ -1,7 +1,5 @@
 """Long videos window by window, on real encoded videos."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

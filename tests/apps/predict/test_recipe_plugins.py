@@ -1,7 +1,5 @@
 """The settings file of a program whose pipeline has components of a user."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -24,12 +24,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_export_and_predict(
-    s3_store: Store,
-    trained: Any,
-    exported: Any,
-    motion_videos: Path,
-    tmp_path: Path,
-    predict: Any,
+    s3_store: Store, trained: Any, exported: Any, motion_videos: Path, tmp_path: Path, predict: Any
 ) -> None:
     run = trained("tsm")
     weights = tmp_path / "weights"

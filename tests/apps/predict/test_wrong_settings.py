@@ -1,7 +1,5 @@
 """Settings files of exports with one wrong value: an error of ours, or a prediction, in little memory."""
 
-from __future__ import annotations
-
 import copy
 import shutil
 

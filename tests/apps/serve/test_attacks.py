@@ -1,7 +1,5 @@
 """A server that was attacked answers a thousand requests as before, and its log stays small."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

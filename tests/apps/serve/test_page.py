@@ -1,7 +1,5 @@
 """The page of a server, in a browser."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.browser import Browser

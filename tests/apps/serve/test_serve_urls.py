@@ -1,7 +1,5 @@
 """A server that reads URLs reads public ones, whatever a name, a redirect or a spelling says."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import threading

@@ -1,7 +1,5 @@
 """The server answers as `predict` does, and refuses in one clear answer what it cannot use."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import http.client
@@ -123,13 +121,7 @@ def refusals():
         body = f'{{"clip": "{some}", "shape": {shape}}}'
         yield "predict", body.encode(), as_json, 400, "shape: expected"
     yield "predict", f'{{"clip": "{some}", "shape": [1, 2, 3, 3]}}'.encode(), as_json, 400, "12 bytes"
-    yield (
-        "predict",
-        f'{{"clip": "{some}", "shape": [1, 2, 2, 3]}}'.encode(),
-        as_json,
-        422,
-        "[8, 56, 56, 3]",
-    )
+    yield ("predict", f'{{"clip": "{some}", "shape": [1, 2, 2, 3]}}'.encode(), as_json, 422, "[8, 56, 56, 3]")
     body = f'{{"clip": "{some}", "shape": [1, 2, 2, 3]}}'.encode()
     yield "predict?window_sec=1", body, as_json, 400, "one window"
     yield "predict", b"--x--", "multipart/form-data; boundary=x", 400, "holds no file"

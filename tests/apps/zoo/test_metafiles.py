@@ -1,7 +1,5 @@
 """The metafiles: each published result names a config that is its network, and can be converted."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

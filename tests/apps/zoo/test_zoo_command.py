@@ -1,7 +1,5 @@
 """`paddlevideo-fast zoo`: what the built-in configs need, and where their weights come from."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

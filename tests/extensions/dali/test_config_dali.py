@@ -1,7 +1,5 @@
 """The DALI_LOADER section: PaddleVideo's keys, and what becomes of them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

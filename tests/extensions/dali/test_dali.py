@@ -1,7 +1,5 @@
 """Clips through DALI beside those of the video loader, on decoded videos."""
 
-from __future__ import annotations
-
 import gc
 import re
 import threading

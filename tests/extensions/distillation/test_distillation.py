@@ -1,7 +1,5 @@
 """Networks that learn from each other: their losses by hand, what trains, what stays, what is kept."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -244,10 +244,7 @@ def test_wrong_teachers_are_told_in_a_sentence(root, assert_refused, tmp_path):
     told("this config of the teacher is wrong", "DISTILLATION.teacher=nowhere")
     told("needs one of the two: teacher, or the logits", "DISTILLATION.teacher=null")
     told("MODEL has 5; train a teacher on the same classes", "MODEL.head.num_classes=5")
-    told(
-        "they do not fit the teacher",
-        f"DISTILLATION.teacher_weights={root / 'student/tiny_best.pdparams'}",
-    )
+    told("they do not fit the teacher", f"DISTILLATION.teacher_weights={root / 'student/tiny_best.pdparams'}")
     told("the teacher takes clips of 8 frames, and PIPELINE.train makes 4", "PIPELINE.train.sample.num_seg=4")
     told("clips of PIPELINE.train have 28 pixels", "DISTILLATION.student_crop_size=32")
     untrained = tmp_path / "untrained.yaml"

@@ -1,7 +1,5 @@
 """Two processes with half of each batch take the steps of one, where matrices of LoRA and the head train."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -143,10 +143,7 @@ def test_what_the_base_lacks_is_told_and_is_in_the_file(made, run_main, tmp_path
         ),
         (["LORA.rank=0"], "LORA.rank"),
         (["resume=OUT", "LORA.scale=8"], "was trained with LORA.scale=16; set it, in place of 8"),
-        (
-            ["resume=OUT", "LORA.rank=2"],
-            "does not fit the model: 8 tensors are missing or of another shape",
-        ),
+        (["resume=OUT", "LORA.rank=2"], "does not fit the model: 8 tensors are missing or of another shape"),
         (["resume=OUT", "LORA=null"], "holds LoRA matrices that this run does not have"),
     ],
 )

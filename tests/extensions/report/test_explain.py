@@ -1,7 +1,5 @@
 """What decided: in a network that looks at one region alone, in every family, and without a trace."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

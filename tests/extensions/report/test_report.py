@@ -1,7 +1,5 @@
 """Tables, pictures and the page: what is in them is what was given."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import json

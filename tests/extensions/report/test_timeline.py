@@ -1,7 +1,5 @@
 """Timelines, read back from the picture."""
 
-from __future__ import annotations
-
 import matplotlib.colors
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Trackers and callbacks that a config chooses; which of them a run has, and what may go wrong."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Decoded frames that runs share: they are the frames that decoding gives, whatever happens to the folder."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Packed frames: what is written is read, and what is damaged is named."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Indexes with a right checksum and one wrong number: an error of ours or no effect, in little memory."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

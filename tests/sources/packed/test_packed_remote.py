@@ -1,7 +1,5 @@
 """Packed frames at a URL are those of the folder, and what a store does to them is told as of a file."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 

@@ -1,7 +1,5 @@
 """Blocks of remote objects and their cache on disk: what is read is right, bounded and shared."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import logging

@@ -1,7 +1,5 @@
 """Checkpoints of a run whose output_dir is a URL go there whole, and a run elsewhere goes on from them."""
 
-from __future__ import annotations
-
 import json
 
 import paddle

@@ -1,7 +1,5 @@
 """The section STORAGE, and what no config may hold."""
 
-from __future__ import annotations
-
 import pytest
 
 from paddlevideo_fast import log

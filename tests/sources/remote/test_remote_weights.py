@@ -1,7 +1,5 @@
 """Weights at a URL are fetched once for each version, and their checksum is compared."""
 
-from __future__ import annotations
-
 import hashlib
 import multiprocessing
 import os

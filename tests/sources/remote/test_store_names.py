@@ -1,7 +1,5 @@
 """Reading objects by URL: what is well, what is tried again, and the three ways in which it ends."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import time

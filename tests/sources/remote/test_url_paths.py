@@ -1,7 +1,5 @@
 """Paths in stores: how they are joined, what they are called and what of them is shown."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """Videos in tar shards: every sample is that of the file, and what is wrong with a shard is named."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json
