@@ -203,7 +203,8 @@ class Pretrain(RecognizerTransformer):
 
     def _encoded(self, tubelets: paddle.Tensor, visible: paddle.Tensor) -> paddle.Tensor:
         positions = fixed_positions(tubelets.shape[1], self.backbone.out_channels)
-        return self.backbone.encode(_rows(tubelets, visible), F.embedding(visible, positions))
+        tokens = self.backbone.patch_embed(_rows(tubelets, visible))
+        return self.backbone.encode(tokens + F.embedding(visible, positions).astype(tokens.dtype))
 
     def _masks(
         self, clips: paddle.Tensor, keys: Sequence[tuple[int, ...]] | None

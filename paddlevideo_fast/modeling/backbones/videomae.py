@@ -1,5 +1,6 @@
 """The plain video ViT of VideoMAE: tubelets of pixels, fixed positions, encoder blocks."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -41,13 +42,12 @@ class TubeletEmbedding(nn.Layer):
             ConfigError: they do not divide the clip.
         """
         parts = (self.tubelet_size, self.patch_size, self.patch_size)
+        keys = ("tubelet_size", "patch_size", "patch_size")
         whats = ("frames", "pixels in height", "pixels in width")
-        for size, part, what in zip(clips.shape[2:], parts, whats):
+        for size, part, key, what in zip(clips.shape[2:], parts, keys, whats):
             if size > 0 and size % part:
-                key = "tubelet_size" if what == "frames" else "patch_size"
-                raise ConfigError(
-                    f"MODEL.backbone.{key}={part}: does not divide the {size} {what} of the clips"
-                )
+                text = f"does not divide the {size} {what} of the clips"
+                raise ConfigError(f"MODEL.backbone.{key}={part}: {text}")
         times, rows, columns = (size // part for size, part in zip(clips.shape[2:], parts))
         return times, rows, columns
 
@@ -139,6 +139,42 @@ class TubeletTransformer(Backbone):
         self.stage_layers: dict[str, list[str]] = {"stem": ["patch_embed"]}
         self.stage_layers.update({f"block{index + 1}": [f"blocks.{index}"] for index in range(depth)})
 
+    def grid(self, clips: paddle.Tensor) -> tuple[int, int, int]:
+        """Tokens of clips [N, 3, T, H, W] along time, height and width.
+
+        Raises:
+            ConfigError: the tubelets do not divide the clip, or a program is exported with free sides.
+        """
+        grid = self.patch_embed.grid(clips)
+        if min(grid) < 1:
+            text = "a program of it is for one size; give T, H and W as numbers"
+            raise ConfigError(f"MODEL.backbone.name={type(self).__name__}: {text}")
+        return grid
+
+    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
+        """Clips, normalised float [N, 3, T, H, W], to tokens [N, L, embed_dim].
+
+        L is T / tubelet_size * H / patch_size * W / patch_size, ordered by time, then rows, then columns.
+
+        Raises:
+            ConfigError: the tubelets do not divide the clip, or a program is exported with free sides.
+        """
+        return self.encode(*self.tokens(clips))
+
+    def tokens(self, clips: paddle.Tensor) -> tuple[paddle.Tensor, ...]:
+        """What enters the first block: tokens [N, L, embed_dim], and what each block takes beside them.
+
+        The latter are tensors [..., L, ...] whose axis 1 runs over the tokens of a clip. So a part of the
+        tokens goes through the blocks with the same part of these.
+        """
+        raise NotImplementedError
+
+    def encode(self, tokens: paddle.Tensor, *positions: paddle.Tensor) -> paddle.Tensor:
+        """All tokens [N, L, embed_dim] that `tokens` gives, or some, to the output, in the same shape."""
+        for block in self.blocks:
+            tokens = block(tokens, *positions)
+        return tokens
+
     def maps(self, output: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor | None:
         return self.patch_embed.maps(output, clips) if output.ndim == 3 else None
 
@@ -165,30 +201,10 @@ class VideoMAEViT(TubeletTransformer):
         Dosovitskiy et al., "An Image is Worth 16x16 Words", arXiv 2010.11929.
     """
 
-    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
-        """Clips, normalised float [N, 3, T, H, W], to tokens [N, L, embed_dim].
-
-        L is T / tubelet_size * H / patch_size * W / patch_size, ordered by time, then rows, then columns.
-
-        Raises:
-            ConfigError: the tubelets do not divide the clip.
-        """
-        return self.encode(self.patch_embed.tubelets(clips))
-
-    def encode(self, tubelets: paddle.Tensor, positions: paddle.Tensor | None = None) -> paddle.Tensor:
-        """Tubelets [N, L, P, 3] to tokens [N, L, embed_dim].
-
-        Args:
-            tubelets: pixels of all tubelets of the clips, or of some of them.
-            positions: [N, L, embed_dim], of some tubelets; None: the tubelets are all.
-        """
-        tokens = self.patch_embed(tubelets)
-        if positions is None:
-            positions = fixed_positions(tubelets.shape[1], self.out_channels)
-        tokens = tokens + positions.astype(tokens.dtype)
-        for block in self.blocks:
-            tokens = block(tokens)
-        return tokens
+    def tokens(self, clips: paddle.Tensor) -> tuple[paddle.Tensor, ...]:
+        tokens = self.patch_embed(self.patch_embed.tubelets(clips))
+        positions = fixed_positions(math.prod(self.grid(clips)), self.out_channels)
+        return (tokens + positions.astype(tokens.dtype),)
 
 
 _PATCHES = "patch_embed.proj.weight"

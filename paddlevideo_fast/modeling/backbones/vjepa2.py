@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import paddle
 
 from paddlevideo_fast.config.types import Size
-from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.attentive_head import (
     HUGGING_FACE_PROBE,
     HUGGING_FACE_PROJECTIONS,
@@ -106,20 +105,9 @@ class VJEPA2(TubeletTransformer):
         self.norm = LayerNorm(embed_dim, epsilon=1e-6)
         self.stage_layers[HEAD] = ["norm"]
 
-    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
-        """Clips, normalised float [N, 3, T, H, W], to tokens [N, L, embed_dim].
-
-        L is T / tubelet_size * H / patch_size * W / patch_size, ordered by time, then rows, then columns.
-
-        Raises:
-            ConfigError: the tubelets do not divide the clip, or a program is exported with free sides.
-        """
-        grid = self.patch_embed.grid(clips)
-        if min(grid) < 1:
-            text = "a program of it is for one size; give T, H and W as numbers"
-            raise ConfigError(f"MODEL.backbone.name=VJEPA2: {text}")
+    def tokens(self, clips: paddle.Tensor) -> tuple[paddle.Tensor, ...]:
         tokens = self.patch_embed(self.patch_embed.tubelets(clips))
-        turns = rotation(grid, self._head_channels, self._num_heads)
-        for block in self.blocks:
-            tokens = block(tokens, turns)
-        return self.norm(tokens)
+        return tokens, rotation(self.grid(clips), self._head_channels, self._num_heads)
+
+    def encode(self, tokens: paddle.Tensor, *positions: paddle.Tensor) -> paddle.Tensor:
+        return self.norm(TubeletTransformer.encode(self, tokens, *positions))  # Paddle 2 traces no super()

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import paddle
 import paddle.nn.functional as F
@@ -18,6 +18,8 @@ _SWAPPED = (0, 2, 1, 3)  # from [N, L, heads, D] to [N, heads, L, D], and back
 _LOW_DTYPES = (paddle.float16, paddle.bfloat16)
 _MAX_FLASH_CHANNELS = 192  # of a head; more have a gradient on some GPUs only
 
+# While clips of several lengths share a sequence, the last of these attends in place of `attend`.
+packings: list[Any] = []
 # Each is called with the multiply-adds of a product of two computed tensors, which no layer's weight shows.
 product_watchers: list[Callable[[int], None]] = []
 
@@ -59,6 +61,8 @@ def attend(
 
     Reference: Vaswani et al., "Attention Is All You Need", arXiv 1706.03762, section 3.2.1.
     """
+    if packings:
+        return packings[-1].attend(query, key, value, dropout, scale)
     num_keys = key.shape[2 if heads_first else 1]
     if paddle.in_dynamic_mode():
         note_product(math.prod(query.shape[:-1]) * num_keys * (query.shape[-1] + value.shape[-1]))

@@ -6,7 +6,6 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 
-from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.layers.operators import constant
 
 _FINE = 64  # positions in the smaller of the two tables of a program
@@ -41,14 +40,7 @@ def fixed_positions(num_tokens: int, channels: int) -> paddle.Tensor:
     A device gets each table once.
 
     Reference: Vaswani et al., "Attention Is All You Need", arXiv 1706.03762, section 3.5.
-
-    Raises:
-        ConfigError: a program is exported with free sides, so that the number of tokens is not known.
     """
-    if num_tokens < 1:
-        raise ConfigError(
-            "MODEL.backbone.name=VideoMAEViT: a program of it is for one size; give H and W as numbers"
-        )
     return constant(_table if paddle.in_dynamic_mode() else table_in_program, num_tokens, channels)
 
 
