@@ -90,7 +90,6 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--classes": option(
         "class names in the order of their labels, for a list that has names", type=as_path, metavar="FILE"
     ),
-    "--estimate": option(type=count(1), nargs="?", metavar="VIDEOS"),
     "--overwrite": option(action="store_true"),
     "--shuffle": option("shuffle the lines, in the same way in each run", action="store_true"),
     "--seed": option(type=count(0), default=0),

@@ -105,14 +105,11 @@ class Work:
         """What the flags of a tool say."""
         if args.shard and args.merge:
             raise ToolError("give either --shard, to do a share of the work, or --merge, to put all together")
-        trial = next((flag for flag in ("estimate", "verify") if getattr(args, flag, None) is not None), "")
-        if trial and (args.shard or args.merge):
-            raise ToolError(f"--{trial} writes nothing: leave out --shard and --merge")
         is_elsewhere = args.scheduler != LOCAL
         idle = "--merge does no work" if args.merge else ""
-        if is_elsewhere and (idle or trial == "estimate"):
-            _warn("scheduler", idle or "--estimate tries its videos here")
-        if args.workers is not None and (idle or (is_elsewhere and trial != "estimate")):
+        if is_elsewhere and idle:
+            _warn("scheduler", idle)
+        if args.workers is not None and (idle or is_elsewhere):
             _warn("workers", idle or f"the workers of {args.scheduler} do the work")
         workers = num_cores() if args.workers is None else args.workers
         return cls(Engine(workers, args.scheduler), args.shard, args.merge)

@@ -4,6 +4,7 @@ import shutil
 import signal
 
 import pytest
+import webdataset as wds
 
 from tests.support.launching import MAIN, overriding
 
@@ -13,13 +14,16 @@ SAME = ("save_every_steps=1", "use_visualdl=false")
 
 
 @pytest.fixture(scope="module")
-def shards(motion_data, tmp_path_factory, run_script):
-    """The training and the validation clips in shards of six."""
+def shards(motion_data, tmp_path_factory):
+    """The training and the validation clips in shards of six, as the library webdataset writes them."""
     folder = tmp_path_factory.mktemp("shards")
-    options = ("--format=webdataset", "--workers=1", "--shard_size=6", f"--data_prefix={motion_data}")
     for name in ("train", "valid"):
-        listed = ("--list", motion_data / f"{name}.list", "--output", folder / name)
-        run_script("data/pack_frames.py", *listed, *options)
+        (folder / name).mkdir()
+        with wds.ShardWriter(f"{folder}/{name}/%05d.tar", maxcount=6, verbose=0) as writer:
+            for number, line in enumerate((motion_data / f"{name}.list").read_text().splitlines()):
+                path, label = line.split()
+                video = (motion_data / path).read_bytes()
+                writer.write({"__key__": f"{number:08}", "mp4": video, "cls": int(label)})
     return folder
 
 
@@ -41,9 +45,7 @@ def test_losses_are_those_of_the_files(shards, tmp_path, run, assert_same_run, h
     url = http_store.publish(shards)
     for number, fault in enumerate(FAULTS):
         http_store.fault(fault, "*.tar", times=1, after=2 * number + 1)
-    options = from_shards(
-        f"{url}train/{{00000..00003}}-of-00004.tar", f"{url}valid/{{00000..00001}}-of-00002.tar"
-    )
+    options = from_shards(f"{url}train/{{00000..00003}}.tar", f"{url}valid/{{00000..00001}}.tar")
     cache = f"STORAGE={{cache_dir: {tmp_path / 'cache'}, block_kb: 4}}"
     assert run(*options, *overriding(*SAME, f"output_dir={tmp_path}/http", cache)) == 0
     assert {request["fault"] for request in http_store.requests} >= set(FAULTS)
@@ -72,7 +74,7 @@ def test_survives_a_kill_beside_a_web_server(
 ):
     """With faults, a slow server and two workers; in the second epoch."""
     url = http_store.publish(shards)
-    options = from_shards(f"{url}train/{{00000..00003}}-of-00004.tar", shards / "valid")
+    options = from_shards(f"{url}train/{{00000..00003}}.tar", shards / "valid")
     cache = f"STORAGE={{cache_dir: {tmp_path / 'cache'}, block_kb: 4}}"
 
     def train(name, *more):

@@ -326,7 +326,6 @@ def test_flags_of_shares(run, source, capsys):
         (["--shard=3/3"], r"--shard: 3/3; must be I/N with I from 0 to N - 1, such as 0/3"),
         (["--shard=a"], "--shard: a; must be"),
         (["--shard=0/2", "--merge"], "give either --shard"),
-        (["--shard=0/2", "--estimate"], "--estimate writes nothing: leave out --shard and --merge"),
         (["--scheduler=slurm"], "--scheduler: slurm; must be local or tcp://HOST:PORT"),
     ):
         with pytest.raises((ToolError, UsageError), match=message):

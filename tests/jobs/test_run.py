@@ -128,8 +128,6 @@ PREPARE = "--list=all.list --data_prefix=videos --output=out"
         (pack, "--output=x", "--list is missing"),
         (pack, "--list=x", "--output is missing"),
         (pack, "--list=no.list --output=x", "no.list: there is no such list"),
-        (pack, "--verify=nowhere", "nowhere: no folder of packed frames"),
-        (pack, "--verify=.", "--verify .: has no packed frames"),
         (prepare_list, f"{PREPARE} --list=missing.list", "missing.list: there is no such list"),
         (prepare_list, f"{PREPARE} --preset=spars", "--preset spars: unknown; did you mean 'sparse'?"),
         (prepare_list, f"{PREPARE} --short_side=255", "--short_side: '255' is no even number"),

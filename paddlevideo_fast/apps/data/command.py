@@ -40,7 +40,7 @@ TOOLS: dict[str, Command] = {
     "report": _tool("report", "report", "describe a set of videos on one page"),
     "prepare": _tool("videos", "prepare_list", "re-encode videos, for frames that are read faster"),
     "extract": _tool("frames", "extract", "extract the frames of videos"),
-    "pack": _tool("packing", "pack", "pack frames, or videos, into shards"),
+    "pack": _tool("packing", "pack", "pack frames into shards"),
     "convert": _tool("annotations", "convert", "write a list from annotations of other projects"),
     "motion": _tool("motion", "make", "make the motion data set of the quick start"),
     "k400": _tool("public_datasets", "k400", "write the lists of Kinetics-400"),

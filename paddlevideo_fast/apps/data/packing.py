@@ -1,7 +1,4 @@
-"""Frames of videos, or folders of frames, as JPEG files in shards: `paddlevideo-fast data pack`.
-
-With `--format webdataset` the videos themselves; see `tar_packing`.
-"""
+"""Frames of videos, or folders of frames, as JPEG files in shards: `paddlevideo-fast data pack`."""
 
 import argparse
 import sys
@@ -12,20 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddlevideo_fast.apps.data.clips import open_clip
-from paddlevideo_fast.apps.data.estimating import estimate
 from paddlevideo_fast.apps.data.frames import encode_image, stored_size
 from paddlevideo_fast.apps.data.lists import read_records
 from paddlevideo_fast.apps.data.sets import of_sets
 from paddlevideo_fast.apps.data.spans import Part, Stored, StoredList, open_part, part_name
-from paddlevideo_fast.apps.data.tar_packing import pack_videos
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.decode import FrameFolderReader, VideoReader
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, decode_image, is_jpeg, read_image
 from paddlevideo_fast.decode.reader import VideoPart
-from paddlevideo_fast.errors import EXIT_FAILURES, ShardError, VideoDecodeError
+from paddlevideo_fast.errors import ShardError, VideoDecodeError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import bare_url
-from paddlevideo_fast.jobs.executor import Engine, Site, located, run_all
+from paddlevideo_fast.jobs.executor import located
 from paddlevideo_fast.jobs.flags import add_work, share, tool_parser
 from paddlevideo_fast.jobs.run import (
     Provenance,
@@ -48,7 +43,6 @@ from paddlevideo_fast.sources.packed.packed_format import (
 )
 
 _SAME_SEC = 1e-4
-_OF_FRAMES = ("kind", "margin", "short_side", "quality", "estimate", "verify")  # flags
 
 
 class _Packed(NamedTuple):
@@ -154,34 +148,13 @@ def pack(argv: Sequence[str] | None = None) -> int:
     Of a list with spans (.jsonl, .csv), only the spans are packed, with --margin frames around each. For such
     a list, the command writes OUTPUT/x.jsonl: names and labels of the packed spans, counted in packed frames.
 
-    --estimate packs a few videos in a temporary folder, and estimates size and time of all. --verify reads
-    every frame of a packed folder and compares the checksums.
-
-    With --format webdataset, the files of the videos are copied as they are into tar shards, each with its
-    label, which WebDataset and other tools read (00000-of-00013.tar). Files that cannot be read are listed in
-    failures.txt; `data check` finds those that do not decode.
-
     Example:
         paddlevideo-fast data pack --list train.list --kind video --data_prefix videos --output packed/train
-        paddlevideo-fast data pack --list train.list --data_prefix videos --output shards --format webdataset
-        paddlevideo-fast data pack --verify packed/train
+        paddlevideo-fast data pack --list train_frames.list --kind frames --data_prefix frames --output packed
     """
-    args = _parse(argv)
+    (args,) = of_sets(pack_parser().parse_args(argv), "list")
     job = Work.of(args)
-    if args.format == "webdataset":
-        return pack_videos(args, job)
-    if args.verify:
-        return _verify(args.verify, job.engine)
     records, sources = _read_sources(args)
-    if args.estimate:
-        settings = PackSettings(0, 1, args.short_side, args.quality, bytes(16))
-        return estimate(
-            sources,
-            lambda source, folder: Task(folder, settings, [source]),
-            args.estimate,
-            args.output,
-            job.engine.workers,
-        )
     keys = ("kind", "suffix", "short_side", "quality", "shard_size", *(["margin"] if args.margin else []))
     options = {key: getattr(args, key) for key in keys}
     made = Provenance("pack_frames", options, crc32_of(args.list), str(args.data_prefix or ""))
@@ -202,35 +175,16 @@ def pack(argv: Sequence[str] | None = None) -> int:
 def pack_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data pack`."""
     parser = tool_parser("data pack", pack.__doc__)
-    share(parser, "--list", "--kind", "--data_prefix", "--suffix", "--margin", "--classes")
-    parser.add_argument("--output", help="folder of the shards, one for each list")
-    text = "frames: as JPEG, for PackedFrameDataset (default); webdataset: files of videos in tar shards"
-    parser.add_argument("--format", choices=("frames", "webdataset"), default="frames", help=text)
+    parser.add_argument("--list", required=True)
+    share(parser, "--kind", "--data_prefix", "--suffix", "--margin", "--classes")
+    parser.add_argument("--output", required=True, help="folder of the shards, one for each list")
     size = "largest short side of a stored frame in pixels (default 256); 0: as the source"
     parser.add_argument("--short_side", type=count(0), default=256, help=size)
     parser.add_argument("--quality", default=90)
     parser.add_argument("--shard_size", type=count(1), default=256, help="videos in a shard (default 256)")
     add_work(parser)
     parser.add_argument("--overwrite", help="pack existing shards again")
-    text = "write nothing: estimate size and time of all, from this many videos (default 20)"
-    parser.add_argument("--estimate", const=20, help=text)
-    text = "write nothing: check every frame of these shards"
-    parser.add_argument("--verify", type=as_path, metavar="FOLDER", help=text)
     return parser
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = pack_parser()
-    args = parser.parse_args(argv)
-    for name in _OF_FRAMES if args.format == "webdataset" else ():
-        if getattr(args, name) != parser.get_default(name):
-            parser.error(f"--{name}: --format webdataset stores files of videos as they are; leave it out")
-    if args.verify is None:
-        parser.require(args, "list")
-        if args.estimate is None:
-            parser.require(args, "output")
-        (args,) = of_sets(args, "list")
-    return args
 
 
 def _read_sources(args: argparse.Namespace) -> tuple[list[VideoRecord], list[Source]]:
@@ -281,15 +235,15 @@ def _stored(args: argparse.Namespace, sources: Sequence[Source]) -> dict[str, St
         for shard in open_shards(args.output)
         for name, video in zip(shard.directory.names, shard.directory.videos)
     }
-    found = {}
+    stored = {}
     for source in sources:
         if source.name in counts:  # else it is among the failures
             inner = 0, counts[source.name]
             if args.margin and source.part:
                 with source.open() as reader:
                     _, inner = open_part(reader, source.part)
-            found[source.name] = Stored(counts[source.name], "", inner)
-    return found
+            stored[source.name] = Stored(counts[source.name], "", inner)
+    return stored
 
 
 def _make_tasks(args: argparse.Namespace, sources: Sequence[Source]) -> list[Task]:
@@ -396,39 +350,3 @@ def _frames_and_files(part: VideoPart) -> Iterator[tuple[np.ndarray, bytes]]:
         file = reader.image_file(index)
         data = read_image(file)
         yield decode_image(data, file), data if is_jpeg(data) else b""
-
-
-# --- without writing
-
-
-def _verify(folder: Path, engine: Engine) -> int:
-    """Checks all frames of a packed folder, prints what is wrong, and returns the exit code."""
-    numbers = shard_numbers(folder)
-    if not numbers:
-        raise ToolError(f"--verify {folder}: has no packed frames")
-    tasks = [(located(folder), shard_number) for shard_number in numbers]
-    found = run_all(_find_faults, tasks, engine, "verified", Site(folders=[located(folder)]))
-    faults = [fault for of_shard in found for fault in of_shard]
-    if not faults:
-        try:
-            open_shards(folder)
-        except ShardError as error:  # a shard is missing
-            faults = [str(error)]
-    for fault in faults:
-        print(f"bad: {fault}")
-    if not faults:
-        print(f"{folder}: {len(numbers)} shards are intact")
-        return 0
-    print(
-        f"error: {folder}: {len(faults)} faults; delete the .index of a bad shard, and pack again",
-        file=sys.stderr,
-    )
-    return EXIT_FAILURES
-
-
-def _find_faults(task: tuple[str, int]) -> list[str]:
-    """What is wrong with a shard; nothing for an intact one."""
-    try:
-        return [str(error) for error in PackedShard(*task).faults()]
-    except ShardError as error:
-        return [str(error)]

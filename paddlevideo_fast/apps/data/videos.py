@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import av
 
 from paddlevideo_fast.apps.data.encoding import PRESETS, PrepareError, Settings, prepare
-from paddlevideo_fast.apps.data.estimating import estimate
 from paddlevideo_fast.apps.data.sets import of_sets
 from paddlevideo_fast.apps.data.spans import Part, Stored, StoredList
 from paddlevideo_fast.command_line import CommandParser, count
@@ -122,9 +121,8 @@ def prepare_list(argv: Sequence[str] | None = None) -> int:
     Of a list with spans (.jsonl, .csv), only the spans are stored, with --margin frames around each. The new
     list is x.jsonl, and its spans are frames of the new videos.
 
-    Run the same command again to prepare what is missing or has changed. --estimate prepares a sample in a
-    temporary folder, and estimates the time and the size of all; it writes nothing to --output. The doctor
-    says how much faster a training becomes.
+    Run the same command again to prepare what is missing or has changed. The doctor says how much faster a
+    training becomes.
 
     Folders of frames cannot be prepared.
 
@@ -142,14 +140,6 @@ def _prepare(args: argparse.Namespace) -> int:
         for name, record in listed.entries
     }
     job = Work.of(args)
-    if args.estimate:
-        return estimate(
-            [*tasks.values()],
-            lambda task, folder: task._replace(output=folder, name="0.mp4"),
-            args.estimate,
-            args.output,
-            job.engine.workers,
-        )
     keys = ("preset", "short_side", "suffix", *(["margin"] if args.margin else []))
     options = {key: getattr(args, key) for key in keys}
     made = Provenance("prepare_videos", options, crc32_of(args.list), str(args.data_prefix or ""))
@@ -193,7 +183,6 @@ def prepare_list_parser() -> CommandParser:
         "--short_side", type=count(16, even=True), default=256, help="pixels, even (default 256)"
     )
     add_work(parser)
-    parser.add_argument("--estimate", const=8, help="only estimate, from this many videos (default 8)")
     return parser
 
 

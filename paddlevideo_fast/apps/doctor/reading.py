@@ -216,7 +216,7 @@ def _few_clips(dataset: ClipDataset) -> ClipDataset:
         if total_px <= _MAX_PIXELS:
             kept.append(dataset.records[number])
     if not kept:
-        raise TrialError("the clips are too long to convert one now; see --estimate of the tool")
+        raise TrialError("the clips are too long to convert one now")
     return _changed(dataset, records=kept)
 
 

@@ -6,7 +6,6 @@ import mmap
 import os
 import re
 import zlib
-from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -207,19 +206,6 @@ class PackedShard:
             return self.data.fetch([(offset, size) for offset, size, _ in self.entries(video, frames)])
         except (ObjectError, ValueError) as error:  # ValueError: the table says more than the file has
             raise VideoDecodeError(self.path_of(video), cause_of(error)) from None
-
-    def faults(self) -> Iterator[VideoDecodeError]:
-        """Reads every frame, and yields an error for each that is cut off or altered.
-
-        Raises:
-            ShardError: a file of the shard cannot be read any more.
-        """
-        for video, entry in enumerate(self.directory.videos):
-            for frame in range(int(entry["num_frames"])):
-                try:
-                    deque(self.images(video, [frame]), maxlen=0)
-                except VideoDecodeError as error:
-                    yield error
 
     def path_of(self, video: int) -> str:
         """Shard and name of a video, for messages."""

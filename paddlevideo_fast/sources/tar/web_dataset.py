@@ -48,7 +48,7 @@ _NUM_OPENED = 32  # shards at a time: at a URL each waits for one answer after t
 _MAX_INDEX_BYTES = 2**30
 _MAX_SHARDS = 10**6
 _BRACES = re.compile(r"\{([^{},]+(?:,[^{},]+)+|(\d{1,9})\.\.(\d{1,9}))\}")
-_OF_SET = re.compile(r"(.*?)(\d+)-of-(\d+)\.tar", re.DOTALL)  # as `data pack` names shards
+_OF_SET = re.compile(r"(.*?)(\d+)-of-(\d+)\.tar", re.DOTALL)  # with their number in the set
 _EXPECTED = "expected a folder of .tar, a pattern such as shards/{00000..00012}.tar, or a list of them"
 
 
@@ -295,7 +295,7 @@ def _in_folder(folder: str) -> list[str]:
             first = f"{name}{missing[0]:0{len(total)}}-of-{total}.tar"
             raise AnnotationError(
                 f"{folder}: {len(missing)} of {int(total)} shards are missing, the first one is {first}; "
-                "run  paddlevideo-fast data pack  again, or copy them"
+                "copy them"
             )
     return list(map(str, paths))
 

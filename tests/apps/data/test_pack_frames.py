@@ -1,5 +1,4 @@
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -168,37 +167,3 @@ def test_another_list_or_size_needs_overwrite(videos, run_script, tmp_path):
     shards = ["00000.data", "00000.index", "00001.data", "00001.index"]
     assert sorted(content(out)) == [*shards, "provenance.json"]
     assert frames_of(out)["clip 4"].shape == (14, 32, 48, 3)
-
-
-def test_verify(videos, run_script, tmp_path):
-    out = tmp_path / "out"
-    pack(run_script, videos, out, "--shard_size=2")
-    done = run_script(SCRIPT, "--verify", out, "--workers=1")
-    assert f"{out}: 3 shards are intact" in done.stdout
-    intact = (out / "00001.data").read_bytes()
-    (out / "00001.data").write_bytes(intact[:500] + b"\0\1\2" + intact[503:])
-    (out / "00002.index").write_bytes(b"")
-    done = run_script(SCRIPT, "--verify", out, "--workers=1", check=False)
-    assert done.returncode == 1
-    assert f"bad: {out}/00001.data:clip 2: cannot be decoded: frame 0 is altered" in done.stdout
-    assert f"bad: {out}/00002.index: is empty" in done.stdout
-    assert "2 faults" in done.stderr
-    (out / "00001.data").write_bytes(intact)
-    (out / "00002.index").unlink()
-    done = run_script(SCRIPT, "--verify", out, "--workers=1", check=False)
-    assert done.returncode == 1
-    assert "1 of 3 shards are missing" in done.stdout
-
-
-@pytest.mark.parametrize("kind", ["videos", "folders"])
-def test_estimate(kind, run_script, tmp_path, request):
-    source = request.getfixturevalue(kind)
-    done = pack(run_script, source, tmp_path / "out", "--estimate", "--short_side=48")
-    assert not (tmp_path / "out").exists()
-    pack(run_script, source, tmp_path / "out", "--short_side=48")
-    shard = open_shards(tmp_path / "out")[0]
-    num_bytes = shard.directory.data_size
-    assert f"from {len(shard)} of {len(shard)} videos" in done.stdout
-    estimated = int(re.search(r"bytes: about (\d+)", done.stdout)[1])
-    assert num_bytes < estimated < num_bytes + 8192 * len(shard)  # each with an index of its own
-    assert re.search(r"time: about \d+ s with 1 workers", done.stdout)

@@ -1,7 +1,6 @@
 """prepare_videos: every frame kept, as good and as easy to enter as asked for, once and completely."""
 
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -318,18 +317,3 @@ def test_goes_on_after_being_killed(make_clip, run_script, tmp_path):
         *names,
         "x.list",
     ]
-
-
-def test_estimate_writes_nothing(prepare, videos, broken_videos, tmp_path):
-    out, done = prepare(*videos, options=["--estimate", 2])
-    assert not out.exists()
-    estimated = int(re.search(r"bytes: about (\d+); \d+ are free", done.stdout)[1])
-    assert re.search(r"time: about \d+ s with 1 workers", done.stdout)
-    out, _ = prepare(*videos)
-    real = sum(path.stat().st_size for path in out.rglob("*.mp4"))
-    assert 0.7 * real < estimated < 1.4 * real
-
-    text = shutil.copy(broken_videos["text"], tmp_path / "videos" / "text.mp4")
-    _, done = prepare(Path(text), check=False, options=["--estimate"])
-    assert done.returncode == 1
-    assert "1 of 1 videos failed" in done.stderr

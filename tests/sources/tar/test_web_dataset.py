@@ -356,7 +356,7 @@ def test_shards_that_are_not_there(tmp_path):
     for number in (0, 3):
         (tmp_path / f"{number:05}-of-00004.tar").touch()
     with pytest.raises(
-        AnnotationError, match=r"2 of 4 shards are missing, the first one is 00001-of-00004\.tar; run  paddle"
+        AnnotationError, match=r"2 of 4 shards are missing, the first one is 00001-of-00004\.tar; copy them"
     ):
         shard_paths(str(tmp_path))
 
