@@ -91,9 +91,8 @@ class Demuxed:
         ):
             packets = batch
             if unpack:
-                pairs = [unpack(packet) for packet in batch]
-                packets = [packet for packet, _ in pairs]
-                self.vops += [kind for _, kind in pairs]
+                packets, kinds = map(list, zip(*unpack(batch)))
+                self.vops += kinds
             if not demuxed:
                 is_key = keyframe_test(codec, bytes(packets[0]))
                 self.is_known = is_key is not None

@@ -40,7 +40,7 @@ from paddlevideo_fast.decode.container import LENIENT, LIBAV_ERRORS, VIDEOS_ONLY
 from paddlevideo_fast.decode.demux import Demuxed, unpacker_of
 from paddlevideo_fast.decode.gaps import boxes, has_table
 from paddlevideo_fast.decode.keyframes import keyframe_test, recovers_late
-from paddlevideo_fast.decode.orientation import may_be_turned
+from paddlevideo_fast.decode.orientation import stored_orientation
 from paddlevideo_fast.decode.packets import (
     Clock,
     FrameIndex,
@@ -57,7 +57,8 @@ from paddlevideo_fast.io.files import atomic_write
 from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.log import get_logger, warn_once
 
-_VERSION = 4
+_VERSION = 5
+_UNKNOWN = -1  # orientation
 _CONTAINERS = ("mov", "matroska")
 _SPLICED = ("mpegts", "flv", "matroska,webm")
 _CUES = b"\x1c\x53\xbb\x6b"  # the name of Matroska's index, also where the beginning says its place
@@ -86,8 +87,8 @@ class StoredIndex(NamedTuple):
         pts: int64 [num_packets].
         sizes: int32 [num_packets], bytes.
         ticks: int64 [num_frames], when frames are shown; empty where they have the average distance.
-        numbers: int64 [5]: the length of a tick and the frame rate as fractions, and whether the frames may
-            be turned or mirrored.
+        numbers: int64 [5]: the length of a tick and the frame rate as fractions, and the orientation, -1
+            where a decoded picture has to say it.
         places: int64, see `places_of`.
     """
 
@@ -107,7 +108,7 @@ class StoredIndex(NamedTuple):
         timing: Timing,
         packets: Sequence[Any],
         pts: Any,
-        may_turn: bool,
+        orientation: int | None,
         places: Sequence[int] = (),
     ) -> StoredIndex:
         """The index of a video whose packets are all in memory."""
@@ -120,14 +121,15 @@ class StoredIndex(NamedTuple):
             np.array(pts, np.int64),
             np.array([packet.size for packet in packets], np.int32),
             np.array([] if is_regular else timing.ticks, np.int64),
-            np.array([*numbers, may_turn], np.int64),
+            np.array([*numbers, _UNKNOWN if orientation is None else orientation], np.int64),
             np.array(places, np.int64),
         )
 
     @property
-    def may_turn(self) -> bool:
-        """Whether frames may be turned or mirrored."""
-        return bool(self.numbers[4])
+    def orientation(self) -> int | None:
+        """How the frames are shown, see `stored_orientation`."""
+        orientation = int(self.numbers[4])
+        return None if orientation == _UNKNOWN else orientation
 
     def frame_index(self) -> FrameIndex:
         """The index of the frames."""
@@ -299,7 +301,7 @@ class SeekingPackets:
             unpacker_of(stream.codec_context),
         )
         packets = (packet for packet in self._again.demux(stream) if packet.size)
-        self._packets = (unpack(packet)[0] for packet in packets) if unpack else packets
+        self._packets = (packet for packet, _ in unpack(packets)) if unpack else packets
 
     def _is(self, packet: Any, number: int) -> bool:
         """Whether a packet is the one with a number, as far as the index says."""
@@ -423,7 +425,7 @@ def index_by_ranges(source: VideoSource) -> StoredIndex | None:
             return None
         timing = timing_of(Clock.of(stream, packets, cut_away), len(index.shown))
         pts = [packet.pts for packet in packets]
-        stored = StoredIndex.of(index, timing, packets, pts, may_be_turned(source, stream, first))
+        stored = StoredIndex.of(index, timing, packets, pts, stored_orientation(source, stream, first))
     except LIBAV_ERRORS:
         return None  # the reading of the whole file says what is wrong with it
     finally:

@@ -5,13 +5,15 @@ Reference: ISO 14496-2, 6.2.3 (layer) and 6.2.5 (picture).
 
 import re
 from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import av
 
 from paddlevideo_fast.decode.codecs import START_CODE, Bits
 
-_START = START_CODE + b"\xb6"
+_VOP = START_CODE + b"\xb6"
+_START = re.compile(re.escape(_VOP))
 _LAYER = re.compile(rb"\0\0\x01[\x20-\x2f]")  # the header of a layer
 _SEQUENCE = START_CODE + b"\xb0"
 
@@ -43,35 +45,36 @@ class Unpacker:
     def __init__(self, header: bytes) -> None:
         self._num_time_bits, self._waiting = _time_bits(header), deque[_Picture]()
 
-    def __call__(self, packet: Any) -> tuple[Any, int]:
-        """The packet at the place of the next one that was demuxed, and the type of its picture.
+    def __call__(self, packets: Iterable[Any]) -> Iterator[tuple[Any, int]]:
+        """A packet for each of the next ones that were demuxed, with one picture, and the picture's type.
 
         The type is 0 I, 1 P, 2 B, 3 sprite, or as above.
         """
-        data, waiting = bytes(packet), self._waiting
-        at = data.find(_START)
-        if at > 0:
-            self._num_time_bits = _time_bits(data[:at]) or self._num_time_bits
-        if waiting and data.startswith(_SEQUENCE):
-            waiting.clear()
-        following = data.find(_START, at + 1)
-        if following < 0 and not waiting:
-            return packet, _type_of(data, at, len(data), self._num_time_bits)
-        is_late, begin = bool(waiting), 0
-        while at >= 0:
-            end = data.find(START_CODE, at + 1) if following >= 0 else len(data)
-            kind = _type_of(data, at, end, self._num_time_bits)
-            if kind != NOT_CODED or not (is_late or begin):
-                waiting.append((data[begin:end], kind))
-            begin, at, following = end, following, data.find(_START, following + 1)
-        data, kind = waiting.popleft()
-        return _with_data(packet, data, kind), kind
+        waiting = self._waiting
+        for packet in packets:
+            data = bytes(packet)
+            starts = [start.start() for start in _START.finditer(data)]
+            if starts and starts[0]:
+                self._num_time_bits = _time_bits(data[: starts[0]]) or self._num_time_bits
+            if waiting and data.startswith(_SEQUENCE):
+                waiting.clear()
+            is_late = bool(waiting)
+            if len(starts) < 2 and not is_late:
+                yield packet, _type_of(data, starts[0], len(data), self._num_time_bits) if starts else NO_VOP
+                continue
+            ends = [data.find(START_CODE, start + 1) for start in starts[:-1]] + [len(data)]
+            for begin, start, end in zip([0, *ends], starts, ends):
+                kind = _type_of(data, start, end, self._num_time_bits)
+                if kind != NOT_CODED or not (is_late or begin):
+                    waiting.append((data[begin:end], kind))
+            data, kind = waiting.popleft()
+            yield _with_data(packet, data, kind), kind
 
 
 def is_key(data: bytes) -> bool:
     """Whether a packet begins with an I picture that is coded."""
-    at = data.find(_START)
-    return at >= 0 and len(data) - at > _SHORT_BYTES and data[at + len(_START)] >> 6 == I_VOP
+    at = data.find(_VOP)
+    return at >= 0 and len(data) - at > _SHORT_BYTES and data[at + len(_VOP)] >> 6 == I_VOP
 
 
 def _with_data(packet: Any, data: bytes, kind: int) -> Any:
@@ -87,12 +90,12 @@ def _type_of(data: bytes, at: int, end: int, num_time_bits: int) -> int:
 
     Args:
         data: of its packet.
-        at: where its start code is; negative: it has none.
+        at: where its start code is.
         end: where it ends.
         num_time_bits: see `_time_bits`; 0: whether it is coded cannot be read.
     """
-    at += len(_START)
-    if at < len(_START) or at >= end:
+    at += len(_VOP)
+    if at >= end:
         return NO_VOP
     kind = data[at] >> 6
     if end - at > _SHORT_BYTES:

@@ -1,6 +1,7 @@
 """How a stored picture is turned and mirrored to be shown: the display matrix of its file."""
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -49,14 +50,22 @@ def orientation_of(picture: Any, name: str, packet: Any) -> int:
         matrices = [data for data in picture.side_data if data.type is Type.DISPLAYMATRIX]
     except ValueError:  # beside it is data of a kind that this PyAV does not know: Exif in JPEG
         return _EXIF_ORIENTATIONS.get(_exif_orientation(bytes(packet)[:_HEAD_BYTES]), 0)
-    if not matrices:
-        return 0
-    # a pixel at (x, y) is shown at (ax + cy, bx + dy)
-    (a, b), (c, d) = np.frombuffer(matrices[0], np.int32).reshape(3, 3)[:2, :2].tolist()
-    along, across = sorted([abs(a) + abs(d), abs(b) + abs(c)], reverse=True)
-    if across > _LARGEST_ERROR * along:
+    orientation = _orientation_by(np.frombuffer(matrices[0], np.int32)) if matrices else 0
+    if orientation is None:
         cause = f"is shown turned by {picture.rotation}°, which is no quarter turn: re-encode it upright"
         raise VideoDecodeError(name, cause)
+    return orientation
+
+
+def _orientation_by(matrix: np.ndarray) -> int | None:
+    """The orientation that a display matrix, int32 [9], gives; None where it is no quarter turn.
+
+    A pixel at (x, y) is shown at (ax + cy, bx + dy).
+    """
+    (a, b), (c, d) = matrix.reshape(3, 3)[:2, :2].tolist()
+    along, across = sorted([abs(a) + abs(d), abs(b) + abs(c)], reverse=True)
+    if across > _LARGEST_ERROR * along:
+        return None
     mirrored = MIRRORED if a * d < b * c else 0
     if mirrored:
         a, b = -a, -b
@@ -82,6 +91,11 @@ def _exif_orientation(data: bytes) -> int:
 # 16.16 and 2.30 fixed point, as an MP4 header writes the matrix of a picture that stays as it is.
 _UPRIGHT = bytes.fromhex("00010000 00000000 00000000 00000000 00010000 00000000 00000000 00000000 40000000")
 
+# The two versions of a track header: times of 4 or 8 bytes around the number of the track.
+_TRACK_HEADER = re.compile(
+    rb"tkhd(?:\0.{3}.{8}(?P<id0>.{4}).{8}|\1.{3}.{16}(?P<id1>.{4}).{12}).{16}(?P<matrix>.{36})", re.DOTALL
+)
+
 # H.264 and HEVC: first bytes of units with supplemental information, and the length of the unit's header.
 _SEI = {"h264": ((6,), 1), "hevc": ((39 << 1, 40 << 1), 2)}
 _DISPLAY_ORIENTATION = 47
@@ -93,24 +107,43 @@ _HEAD_BYTES = 16384
 _EXIF = b"Exif\0\0"
 
 
-def may_be_turned(source: VideoSource, stream: Any, first_packet: Any) -> bool:
-    """False only if pictures are surely shown as they are stored; which way else, a decoded one says."""
+def stored_orientation(source: VideoSource, stream: Any, first_packet: Any) -> int | None:
+    """How pictures are shown, as far as the headers say it; None where a decoded picture has to.
+
+    See `orientation_of` for the numbers.
+    """
     codec = stream.codec_context
     if codec.name in _SEI and _DISPLAY_ORIENTATION in _sei_types(codec, bytes(first_packet)):
-        return True
+        return None
     if codec.name == "mjpeg" and _EXIF in bytes(first_packet)[:_HEAD_BYTES]:
-        return True
+        return None
     format_name = stream.container.format.name
     if "mp4" in format_name:
-        found = next(
-            ((at, size) for at, size, kind in boxes(source) if kind == b"moov" and size >= 8), (0, 0)
-        )
-        header = source.read_at(*found)
-        return header.count(_UPRIGHT) < header.count(b"tkhd") + header.count(b"mvhd") or not header
+        moov = ((at, size) for at, size, kind in boxes(source) if kind == b"moov" and size >= 8)
+        return _orientation_of_track(source.read_at(*next(moov, (0, 0))), stream.id)
     for part in matroska_parts(source, source.check()) if "matroska" in format_name else ():
         if part.kind == _TRACKS and part.stop:
-            return _PROJECTION in source.read_at(part.first, part.stop - part.first)
-    return "matroska" in format_name
+            return None if _PROJECTION in source.read_at(part.first, part.stop - part.first) else 0
+    return None if "matroska" in format_name else 0
+
+
+def _orientation_of_track(moov: bytes, track_id: int) -> int | None:
+    """The orientation of a track of an MP4 file; None where more than the track's own matrix turns it.
+
+    Reference: ISO 14496-12, 8.3.2 (track header).
+    """
+    num_headers = moov.count(b"tkhd") + moov.count(b"mvhd")
+    num_turned = num_headers - moov.count(_UPRIGHT)
+    if num_turned <= 0:
+        return 0 if moov else None
+    turned_tracks = [
+        header["matrix"]
+        for header in _TRACK_HEADER.finditer(moov)
+        if header["matrix"] != _UPRIGHT and int.from_bytes(header["id0"] or header["id1"], "big") == track_id
+    ]
+    if num_turned > 1 or not turned_tracks:
+        return None
+    return _orientation_by(np.frombuffer(turned_tracks[0], ">i4"))
 
 
 def _sei_types(codec: Any, packet: bytes) -> Iterator[int]:

@@ -31,7 +31,7 @@ from paddlevideo_fast.decode.index_cache import (
     places_of,
 )
 from paddlevideo_fast.decode.keyframes import recovers_late
-from paddlevideo_fast.decode.orientation import may_be_turned, orientation_of
+from paddlevideo_fast.decode.orientation import orientation_of, stored_orientation
 from paddlevideo_fast.decode.packets import (
     Clock,
     FrameIndex,
@@ -73,7 +73,7 @@ class PictureDecoder:
     Attributes:
         shown: the packet of each frame, in the order they are shown; None for a frame that the file has lost.
         avg_fps: frames a second; 0.0 where nothing says.
-        may_turn: only a decoded frame tells the orientation.
+        stored_orientation: what the headers say about it; None: only a decoded frame says it.
         stored_size: (width, height) of a frame before it is turned, as the file announces it.
         pixel_aspect: width of a pixel over its height, before the frame is turned.
         codec: FFmpeg's name of the compression, such as "h264".
@@ -88,7 +88,7 @@ class PictureDecoder:
         self._source = source
         self.damage = ""
         self.notes: Sequence[str] = ()
-        self._rotation = 0  # in degrees, of the picture that says the orientation
+        self._rotation: int | None = None  # in degrees, of the first key picture
         self.times_sec: np.ndarray | None = None
         self._num_runs = 0
         self._first_key = 0  # a recorded stream may begin anywhere: packets before it are left out
@@ -110,7 +110,7 @@ class PictureDecoder:
             self._packets = SeekingPackets.of(source, stored)
             self._describe(self._packets.container, self._packets.stream)
             self.timing = stored.timing()
-            self._use_index(stored.frame_index(), stored.may_turn)
+            self._use_index(stored.frame_index(), stored.orientation)
             return
         source.hold()
         found = Demuxed(source, allow_cut)
@@ -136,8 +136,8 @@ class PictureDecoder:
         self._coded_aspect = aspect if aspect == self._codec.sample_aspect_ratio else None
         self._is_damaged = damage_test(self._codec)
 
-    def _use_index(self, index: FrameIndex, may_turn: bool) -> None:
-        self._index, self.may_turn = index, may_turn
+    def _use_index(self, index: FrameIndex, orientation: int | None) -> None:
+        self._index, self.stored_orientation = index, orientation
         self.shown: list[int | None] = [*index.shown]
         self._may_skip = index.one_to_one
         self._is_nonref_packet = nonref_test(self._codec) if self._may_skip else None
@@ -160,8 +160,8 @@ class PictureDecoder:
         for packet_no, packet in enumerate(packets):
             packet.pts = packet_no
         first = self._packets[access_points[0] if access_points else 0]
-        may_turn = may_be_turned(self._source, stream, first)
-        self._use_index(index or self._learn_index(stream, access_points, found.hidden, pts), may_turn)
+        orientation = stored_orientation(self._source, stream, first)
+        self._use_index(index or self._learn_index(stream, access_points, found.hidden, pts), orientation)
         self._may_skip &= found.is_known
         if index and not has_pts(stream):  # MPEG-4 and what is shown in the order of decoding
             late = max(packet_no - rank for rank, packet_no in enumerate(index.order))
@@ -182,7 +182,7 @@ class PictureDecoder:
         is_plain = not (changes.are_any or found.vops or self._missing_reference or None in pts)
         if cache and state and index and is_plain:
             places = places_of(self._source, stream, packets, index.access_points)
-            stored = StoredIndex.of(index, self.timing, packets, pts, may_turn, places)
+            stored = StoredIndex.of(index, self.timing, packets, pts, orientation, places)
             cache.save(self._source, stored, stream.container.format.name, state)
 
     @property
@@ -267,15 +267,17 @@ class PictureDecoder:
 
     @cached_property
     def orientation(self) -> int:
-        """How the frames are shown, see `orientation_of`; the first key frame that decodes says it for all.
+        """How the frames are shown, see `orientation_of`.
 
-        Supplemental information holds for what follows, and decoders give it with one picture.
+        Where no header says it, the first key frame that decodes says it for all. Supplemental information
+        holds for what follows, and decoders give it with one picture.
 
         Raises:
             VideoDecodeError: at an odd angle.
         """
-        keys = (picture for picture in self._pictures() if picture.key_frame) if self.may_turn else ()
-        for picture in keys:
+        if self.stored_orientation is not None:
+            return self.stored_orientation
+        for picture in (picture for picture in self._pictures() if picture.key_frame):
             self._rotation = picture.rotation
             packet = self._packets[0 if self._is_counted else picture.pts]
             return orientation_of(picture, self._source.name, packet)
@@ -295,10 +297,12 @@ class PictureDecoder:
         Raises:
             VideoDecodeError: the orientation or the shape of pixels changes.
         """
-        name, usual = self._source.name, (0, self.orientation and self._rotation)
+        name, is_turned = self._source.name, bool(self.orientation)
         for picture in self._pictures(wanted):
             if picture.key_frame:
-                if picture.rotation not in usual:
+                if self._rotation is None:
+                    self._rotation = picture.rotation
+                if picture.rotation not in (0, is_turned and self._rotation):
                     raise VideoDecodeError(name, "its pictures are not all turned in the same way")
                 first, aspect = self._coded_aspect, self._codec.sample_aspect_ratio
                 if first and aspect and first != aspect:
@@ -518,8 +522,9 @@ class PyAVReader(VideoReader):
         pooled = decoder_pool.pop(self._pool_key) if self._pool_key else None
         self._decoder = pooled or PictureDecoder(opened, not self._is_strict, cache)
         self.num_frames, self.avg_fps = len(self._decoder.shown), self._decoder.avg_fps
-        self._size = None if self._decoder.may_turn else self._decoder.stored_size
         self.codec, self.notes = self._decoder.codec, self._decoder.notes
+        if self._decoder.stored_orientation is not None:
+            self._shown_size()
         damage = self._decoder.damage
         if not self.num_frames or (damage and self._is_strict):
             self.close()

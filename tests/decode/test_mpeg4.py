@@ -107,7 +107,7 @@ def test_a_row_that_does_not_end(left_out, lost, tmp_path):
 
 
 def unpack(packets: list[Any]) -> tuple[list[Any], list[int]]:
-    unpacked, kinds = zip(*map(Unpacker(b""), packets))
+    unpacked, kinds = zip(*Unpacker(b"")(packets))
     return list(unpacked), list(kinds)
 
 

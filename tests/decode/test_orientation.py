@@ -111,6 +111,18 @@ def test_orientation_of_a_recording_that_begins_between_key_frames(tmp_path):
         assert np.abs(video.read([5])[0].astype(int) - expected).mean() < 9
 
 
+@pytest.mark.parametrize("matrix", EIGHT)
+def test_the_header_of_an_mp4_file_says_it_without_a_decoded_picture(matrix, tmp_path, monkeypatch):
+    write_clip(tmp_path / "a.mp4", 8, SIZE)
+    path, height_and_width = write_matrix(tmp_path / "a.mp4", matrix), shown(draw(0, *SIZE), matrix).shape[:2]
+    with open_video(path) as by_picture:
+        by_picture._decoder.stored_orientation = None
+        orientation = by_picture.orientation
+    with open_video(path) as video:
+        monkeypatch.setattr(video._decoder, "_pictures", lambda: pytest.fail("a picture was decoded"))
+        assert (video.height, video.width, video.orientation) == (*height_and_width, orientation)
+
+
 def test_orientation_in_matroska(tmp_path):
     write_clip(tmp_path / "a.mp4", 8, SIZE, gop=8)
     for matrix in EIGHT:
