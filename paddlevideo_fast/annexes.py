@@ -36,6 +36,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "PackedFrameDataset": "sources.packed.dataset",
         "WebDataset": "sources.tar.web_dataset",
     },
+    "reader": {"cv2": "sources.readers.opencv", "decord": "sources.readers.decord"},
     "storage": {"frames_cache": "sources.frame_cache.frame_cache"},
     "recognizer": {
         "Pretrain": "extensions.pretraining.model",

@@ -97,20 +97,20 @@ def _read_sequence(bits: Bits) -> _Sequence | None:
 
 
 def _is_nonref_packet(sequence: _Sequence, packet: Any) -> bool:
-    data, found = bytes(packet), False
+    data, has_frame = bytes(packet), False
     for start, _ in av1_units(data):
         kind = _kind(data[start])
         if kind in (_FRAME, _HEADER):
-            if found or data[start] & 4:  # a second frame, or layers
+            if has_frame or data[start] & 4:  # a second frame, or layers
                 return False
-            found = True
+            has_frame = True
             content, _ = av1_content(data, start)
             coded = data[content + _SLOT_BYTES : content + _SLOT_BYTES + _CODED_BYTES]
             if not any(coded) or not _goes_nowhere(sequence, Bits(data[content : content + _HEAD_BYTES])):
                 return False
         elif kind not in _BESIDE:
             return False
-    return found
+    return has_frame
 
 
 def _goes_nowhere(sequence: _Sequence, bits: Bits) -> bool:

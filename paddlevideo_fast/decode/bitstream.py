@@ -53,12 +53,12 @@ class Misplaced:
 
     def add(self, packets: Sequence[Any]) -> None:
         """Looks at packets that follow those before."""
-        for place in self._odd_places(packets):
-            number, before = self._num_packets + place, packets[place - 1] if place else self._last
+        for index in self._odd_indices(packets):
+            number, before = self._num_packets + index, packets[index - 1] if index else self._last
             self._odd.add(number)
             # a packet that begins with zeros was overwritten where it stands, perhaps with the end of the one
             # before: nothing near it has moved
-            if any(memoryview(packets[place])[:_ZEROED]):
+            if any(memoryview(packets[index])[:_ZEROED]):
                 self._near.update(range(number - _NEAR, number + _NEAR + 1))
             if before is not None and not memoryview(before)[-1]:
                 self._near.add(number - 1)
@@ -71,15 +71,15 @@ class Misplaced:
             return []  # none is a JPEG as one knows it
         return sorted((self._odd | self._near).intersection(range(self._num_packets)))
 
-    def _odd_places(self, packets: Sequence[Any]) -> list[int]:
+    def _odd_indices(self, packets: Sequence[Any]) -> list[int]:
         is_sound: Callable[[Any], bool]
         odd: Sequence[int] = range(len(packets))
         if self._length:
             is_sound = partial(_is_row_of_units, self._length)
             if self._length == _LENGTH.size:  # nearly all packets hold one unit
                 odd = [
-                    place
-                    for place, packet in enumerate(packets)
+                    index
+                    for index, packet in enumerate(packets)
                     if packet.size < _LENGTH.size
                     or _LENGTH.unpack_from(packet)[0] + _LENGTH.size != packet.size
                 ]
@@ -91,7 +91,7 @@ class Misplaced:
             is_sound = _is_jpeg
         else:
             return []
-        return [place for place in odd if not is_sound(packets[place])]
+        return [index for index in odd if not is_sound(packets[index])]
 
 
 def _begins_as(begins: set[int], packet: Any) -> bool:

@@ -135,8 +135,8 @@ def announced_bytes(head: bytes) -> int | None:
         at = head.find(b"\x18\x53\x80\x67") + 4  # the Segment element, which holds all the rest
         length = 9 - head[at].bit_length() if at >= 4 and at < len(head) and head[at] else 0
         value = int.from_bytes(head[at : at + length], "big") & ((1 << 7 * length) - 1)
-        known = length > 0 and value != (1 << 7 * length) - 1
-        return at + length + value if known else None
+        is_announced = length > 0 and value != (1 << 7 * length) - 1
+        return at + length + value if is_announced else None
     return None
 
 
@@ -262,17 +262,17 @@ def _avi_gap(
     Without an index libav lists the first chunks itself.
     """
     indexed = [position + _CHUNK_HEADER_BYTES for position in listed]
-    found = [packet.pos for packet in packets]
-    if indexed == found:
+    positions = [packet.pos for packet in packets]
+    if indexed == positions:
         return
-    ahead, at, kind, has_index = {pos - _CHUNK_HEADER_BYTES for pos in found}, 0, b"", False
+    ahead, at, kind, has_index = {pos - _CHUNK_HEADER_BYTES for pos in positions}, 0, b"", False
     for at, kind in _chunks(source, min(ahead)):
         ahead.discard(at)
         has_index |= kind == b"idx1"
         if not kind.isalnum():
             break
     is_end = len(indexed) <= len(packets) and not ahead and kind.isalnum() and not has_index
-    num_frames, last, lost = stream.frames, packets[-1].dts, len(set(indexed) - set(found))
+    num_frames, last, lost = stream.frames, packets[-1].dts, len(set(indexed) - set(positions))
     if lost:
         yield Gap(f"{lost} of the {len(indexed)} frames in its index are not where it says", is_end)
     elif len(indexed) != len(packets):
@@ -313,8 +313,8 @@ def _loose_boxes(source: VideoSource) -> Iterator[Gap]:
 
 def _fragments(source: VideoSource) -> list[int]:
     """The numbers of the fragments of an MP4."""
-    found = [at for at, _, kind in boxes(source) if kind == b"moof"]
-    return [int.from_bytes(source.read_at(at + 20, 4), "big") for at in found]
+    positions = [at for at, _, kind in boxes(source) if kind == b"moof"]
+    return [int.from_bytes(source.read_at(at + 20, 4), "big") for at in positions]
 
 
 def boxes(source: VideoSource) -> Iterator[tuple[int, int, bytes]]:

@@ -65,15 +65,15 @@ def jpeg_size(data: bytes | memoryview) -> tuple[int, int] | None:
 
     Reference: ITU-T T.81, annex B.
     """
-    place = len(_JPEG_START)
-    while is_jpeg(data) and place + 9 <= len(data) and data[place] == 0xFF:
-        marker = data[place + 1]
+    at = len(_JPEG_START)
+    while is_jpeg(data) and at + 9 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
         if marker in _FRAME_MARKERS:
-            height, width = struct.unpack_from(">HH", data, place + 5)
+            height, width = struct.unpack_from(">HH", data, at + 5)
             return (width, height) if width and height else None
-        if data[place + 4 : place + 8] == b"Exif":
+        if data[at + 4 : at + 8] == b"Exif":
             return None
-        place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
     return None
 
 

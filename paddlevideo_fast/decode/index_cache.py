@@ -89,7 +89,7 @@ class StoredIndex(NamedTuple):
         ticks: int64 [num_frames], when frames are shown; empty where they have the average distance.
         numbers: int64 [5]: the length of a tick and the frame rate as fractions, and the orientation, -1
             where a decoded picture has to say it.
-        places: int64, see `places_of`.
+        offsets: int64, see `offsets_of`.
     """
 
     order: np.ndarray
@@ -99,7 +99,7 @@ class StoredIndex(NamedTuple):
     sizes: np.ndarray
     ticks: np.ndarray
     numbers: np.ndarray
-    places: np.ndarray
+    offsets: np.ndarray
 
     @classmethod
     def of(
@@ -109,7 +109,7 @@ class StoredIndex(NamedTuple):
         packets: Sequence[Any],
         pts: Any,
         orientation: int | None,
-        places: Sequence[int] = (),
+        offsets: Sequence[int] = (),
     ) -> StoredIndex:
         """The index of a video whose packets are all in memory."""
         is_regular = isinstance(timing.ticks, range)
@@ -122,7 +122,7 @@ class StoredIndex(NamedTuple):
             np.array([packet.size for packet in packets], np.int32),
             np.array([] if is_regular else timing.ticks, np.int64),
             np.array([*numbers, _UNKNOWN if orientation is None else orientation], np.int64),
-            np.array(places, np.int64),
+            np.array(offsets, np.int64),
         )
 
     @property
@@ -157,7 +157,7 @@ class SeekingPackets:
         access_points: numbers of the key packets that seeks may aim at.
         pts: times of the packets, as libav gives them.
         sizes: of the packets, in bytes.
-        places: from which byte on each access point is read; empty where libav seeks.
+        offsets: from which byte on each access point is read; empty where libav seeks.
         keys: numbers of the keyframes; None: as the container says.
 
     Attributes:
@@ -171,29 +171,29 @@ class SeekingPackets:
         access_points: Sequence[int],
         pts: Sequence[int | None],
         sizes: Sequence[int],
-        places: Sequence[int] = (),
+        offsets: Sequence[int] = (),
         keys: Collection[int] | None = None,
     ) -> None:
         self._source, self._access_points = source, access_points
-        self._pts, self._sizes, self._places, self._keys = pts, sizes, places, keys
+        self._pts, self._sizes, self._offsets, self._keys = pts, sizes, offsets, keys
         self._may_seek = True
         self._open()
 
     @classmethod
     def of(cls, source: VideoSource, stored: StoredIndex) -> SeekingPackets:
         """The packets of a video with an index, which was tried before."""
-        arrays = (stored.access_points, stored.pts, stored.sizes, stored.places)
+        arrays = (stored.access_points, stored.pts, stored.sizes, stored.offsets)
         return cls(source, *(array.tolist() for array in arrays))
 
     @classmethod
-    def of_large(cls, source: VideoSource, found: Demuxed) -> SeekingPackets:
+    def of_large(cls, source: VideoSource, demuxed: Demuxed) -> SeekingPackets:
         """The packets of a large file; whether seeks arrive is tried."""
-        keys = {number for number, packet in enumerate(found.packets) if packet.is_keyframe}
-        points = sorted({0, *found.changes.random_access_points})
-        pts, sizes = zip(*found.as_read)
-        is_plain = not (found.vops or found.changes.are_any or None in pts)
-        places = places_of(source, found.stream, found.packets, points) if is_plain else ()
-        packets = cls(source, points, pts, sizes, places, keys)
+        keys = {number for number, packet in enumerate(demuxed.packets) if packet.is_keyframe}
+        points = sorted({0, *demuxed.changes.random_access_points})
+        pts, sizes = zip(*demuxed.as_read)
+        is_plain = not (demuxed.vops or demuxed.changes.are_any or None in pts)
+        offsets = offsets_of(source, demuxed.stream, demuxed.packets, points) if is_plain else ()
+        packets = cls(source, points, pts, sizes, offsets, keys)
         packets._may_seek = is_plain and packets.lands_right()
         packets._seeks &= packets._may_seek
         return packets
@@ -203,7 +203,7 @@ class SeekingPackets:
         self.container, self.stream = open_container(self._source, allow_cut=True)
         self._source.release()
         self._again: Any = None  # where seeks do not arrive: a container that is read from its beginning
-        is_seekable = bool(self._places) or self.container.format.name.startswith(_CONTAINERS)
+        is_seekable = bool(self._offsets) or self.container.format.name.startswith(_CONTAINERS)
         self._seeks = self._may_seek and is_seekable
         self._next = -1  # number of the first of `_packets`
         self._packets: Iterator[Any] = iter(())
@@ -218,9 +218,9 @@ class SeekingPackets:
         try:
             packet = self._advance(packet_no)
         except VideoDecodeError:
-            if not self._places:
+            if not self._offsets:
                 raise
-            self._places, self._may_seek, self._seeks, self._next = (), False, False, -1
+            self._offsets, self._may_seek, self._seeks, self._next = (), False, False, -1
             packet = self._advance(packet_no)
         packet.pts = packet_no
         if self._keys is not None:
@@ -256,7 +256,7 @@ class SeekingPackets:
 
     def lands_right(self) -> bool:
         """Whether seeks to all key frames arrive there or before, at packets that the index knows."""
-        if not self._seeks or self._places:  # there each packet that is read is compared
+        if not self._seeks or self._offsets:  # there each packet that is read is compared
             return True
         try:
             for point in self._access_points:
@@ -282,7 +282,7 @@ class SeekingPackets:
     def _seek(self, packet_no: int) -> None:
         """Lets reading begin at the key packet before a packet, or at an earlier one, or at the beginning."""
         group, source = self._group(packet_no), self._source
-        if self._seeks and not self._places:
+        if self._seeks and not self._offsets:
             self.container.seek(int(self._pts[self._access_points[group]] or 0), stream=self.stream)
             packets = (packet for packet in self.container.demux(self.stream) if packet.size)
             first, points = next(packets, None), reversed(self._access_points[: group + 1])
@@ -291,13 +291,13 @@ class SeekingPackets:
             return
         if self._again is not None:
             self._again.close()
-        if self._places and group:
-            file: Any = SplicedFile(source, self._places[0], self._places[group])
+        if self._offsets and group:
+            file: Any = SplicedFile(source, self._offsets[0], self._offsets[group])
             source = VideoSource(file)
         self._again, stream = open_container(source, allow_cut=True)
         source.release()
         self._next, unpack = (
-            self._access_points[group] if self._places else 0,
+            self._access_points[group] if self._offsets else 0,
             unpacker_of(stream.codec_context),
         )
         packets = (packet for packet in self._again.demux(stream) if packet.size)
@@ -309,7 +309,7 @@ class SeekingPackets:
         return is_there and (packet.pts, packet.size) == (self._pts[number], self._sizes[number])
 
 
-def places_of(
+def offsets_of(
     source: VideoSource, stream: Any, packets: Sequence[Any], access_points: Sequence[int]
 ) -> list[int]:
     """Where each access point can be read from, behind the beginning of the file; empty where libav seeks.
@@ -320,13 +320,13 @@ def places_of(
         packets: of the stream.
         access_points: numbers of packets.
     """
-    name, found = stream.container.format.name, [packets[point].pos for point in access_points]
-    if None in found or name not in _SPLICED or _CUES in source.head():
+    name, positions = stream.container.format.name, [packets[point].pos for point in access_points]
+    if None in positions or name not in _SPLICED or _CUES in source.head():
         return []
     if name in ("mpegts", "flv"):
-        return found
+        return positions
     clusters = sorted({entry.pos for entry in stream.index_entries})
-    return [clusters[bisect_right(clusters, place) - 1] for place in found]
+    return [clusters[bisect_right(clusters, position) - 1] for position in positions]
 
 
 class IndexCache:

@@ -35,13 +35,14 @@ def check_opencv() -> None:
 
 def _advice() -> str:
     versions = {package.metadata["Name"]: package.version for package in metadata.distributions()}
-    found = [f"{name} {versions[name]}" for name in _PACKAGES if name in versions]
+    installed = [f"{name} {versions[name]}" for name in _PACKAGES if name in versions]
     new = "pip install 'opencv-python-headless>=4.8'"
-    pinned = next((one for one in found if one.startswith("opencv-contrib-python ")), None)
+    pinned = next((one for one in installed if one.startswith("opencv-contrib-python ")), None)
     if pinned and importlib.util.find_spec("paddlex"):
         new = f"pip install {pinned.replace(' ', '==')}"  # PaddleX wants this version
-    if not found:
+    if not installed:
         return f"no package of it is installed: type  {new}"
-    names = " ".join(one.split()[0] for one in found)
-    reason = "these packages write the same folder cv2/, keep one of them" if len(found) > 1 else "installed"
-    return f"{reason}: {', '.join(found)}. Type  pip uninstall -y {names}  and then  {new}"
+    names = " ".join(one.split()[0] for one in installed)
+    several = "these packages write the same folder cv2/, keep one of them"
+    reason = several if len(installed) > 1 else "installed"
+    return f"{reason}: {', '.join(installed)}. Type  pip uninstall -y {names}  and then  {new}"

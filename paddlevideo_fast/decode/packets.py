@@ -58,15 +58,15 @@ def _is_nonref_h264(length: int, packet: Any) -> bool:
             return False
         if num_bytes + length == packet.size and header & 31 == _SLICE:
             return True
-    data, found = bytes(packet), False
+    data, has_nonref_slice = bytes(packet), False
     for start, _ in units(data, length):
         header = data[start]
         kind = header & 31
         if kind == _SLICE and not header & 0x60:
-            found = True
+            has_nonref_slice = True
         elif kind not in (_SEI, _DELIMITER, _FILLER):
             return False
-    return found
+    return has_nonref_slice
 
 
 # A packet of these holds one frame, which VP8 may hide.
@@ -276,13 +276,13 @@ class FrameIndex:
             wanted: numbers of packets.
             most_beyond: how many packets a range may have after the last that is wanted.
         """
-        found = set(wanted)
+        members = set(wanted)
         bounds = [*self.access_points, self._num_packets]
         for first, stop in self.spans(wanted):
             last = min(bounds[self._group(stop - 1) + 1], stop + most_beyond)
             group = self._group(first)
-            found.update(other for other in range(first, last) if not self._leads(other, group))
-        return found
+            members.update(other for other in range(first, last) if not self._leads(other, group))
+        return members
 
     def undecodable(self, packet_no: int, is_nonref: bool = False) -> Iterable[int]:
         """The packets whose pictures cannot be trusted where a packet does not decode.

@@ -74,26 +74,26 @@ class ParameterSetSearch:
         self._num_packets += len(packets)
 
     def changes(self) -> ParameterSetChanges:
-        """What was found."""
+        """What the packets have brought."""
         keys, restarts, brought = set(self._keys), self._restarts, self._brought
-        kinds = {tuple(sorted(unit[0] for unit in found)) for found in brought.values()}
+        kinds = {tuple(sorted(unit[0] for unit in units)) for units in brought.values()}
         is_whole = self._name in _ALL_AT_ONCE
         brings_all = is_whole or len(kinds) == 1  # the same sets of each kind each time
         points: list[int] = []
         changed, held, met = set(restarts), frozenset[bytes](), set[bytes]()
         has_restarted = False
         for number in sorted(keys | restarts | brought.keys()):
-            found = brought.get(number, frozenset())
+            units = brought.get(number, frozenset())
             if number in restarts:
                 has_restarted, met = True, set()
             elif has_restarted:
                 keys.discard(number)  # a header comes with one packet, and with no other
-            if number in keys and (met <= found or (found and brings_all)):
+            if number in keys and (met <= units or (units and brings_all)):
                 points.append(number)
-            if found and (found != held if is_whole else not found <= held):
+            if units and (units != held if is_whole else not units <= held):
                 changed.add(number)
-                held = found
-            met |= found
+                held = units
+            met |= units
         reset_points = changed.intersection(points) - {0}
         return ParameterSetChanges(points, reset_points, changed <= {0}, bool(brought or restarts))
 
@@ -115,13 +115,13 @@ class ParameterSetSearch:
             ]
         padding = b"" if has_lengths else b"\0"  # in front of a start code
         for number in numbers:
-            found = {
+            units = {
                 unit
                 for unit in _in_front(packets[number], self._walk, pictures, padding)
                 if unit[0] in syntax.kept or (self._has_sei and _is_of_old_x264(unit))
             }
-            if found and (self._brought or not all(map(self._is_known, found))):
-                self._brought[self._num_packets + number] = frozenset(found)
+            if units and (self._brought or not all(map(self._is_known, units))):
+                self._brought[self._num_packets + number] = frozenset(units)
 
 
 def _in_front(
@@ -129,14 +129,14 @@ def _in_front(
 ) -> list[bytes]:
     """The units of a packet in front of its picture."""
     view = memoryview(packet)
-    found: list[bytes] = []
+    units: list[bytes] = []
     for num_bytes in (_HEAD_BYTES, len(view)):
-        data, found = bytes(view[:num_bytes]), []
+        data, units = bytes(view[:num_bytes]), []
         for start, stop in walk(data):
             if data[start] in pictures:
-                return found
-            found.append(data[start : start + 1] + data[start + 1 : stop].rstrip(padding))
-    return found
+                return units
+            units.append(data[start : start + 1] + data[start + 1 : stop].rstrip(padding))
+    return units
 
 
 def _is_of_old_x264(unit: bytes) -> bool:
@@ -151,5 +151,5 @@ def _test_of_header(codec_context: Any) -> Callable[[bytes], bool]:
         return lambda unit: unit in header
     if num_length_bytes(codec_context):
         return lambda unit: len(unit).to_bytes(2, "big") + unit in header
-    known = {unit[:1] + unit[1:].rstrip(b"\0") for unit in header.split(START_CODE)}
-    return lambda unit: unit in known
+    in_header = {unit[:1] + unit[1:].rstrip(b"\0") for unit in header.split(START_CODE)}
+    return lambda unit: unit in in_header

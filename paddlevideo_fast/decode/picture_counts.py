@@ -66,7 +66,7 @@ def are_consecutive(packets: Sequence[Any], codec_context: Any, packet_no: int) 
         step = (later.frame_num - earlier.frame_num) % later.frame_modulo
         if step not in (0, int(earlier.is_reference)):  # 0: the second field of a picture
             return False
-    begins = [place for place, each in enumerate(before) if each.begins]
+    begins = [index for index, each in enumerate(before) if each.begins]
     until = list(takewhile(lambda each: not each.begins, after))
     since = before[max(begins, default=0) :]
     return not later.modulo or _is_dense(since, until, bool(begins), len(until) < len(after))
@@ -84,14 +84,14 @@ def numbers_of(packets: Sequence[Any], codec_context: Any, packet_nos: Sequence[
     read = make(codec_context, bytes(packets[0])) if make else None
     if read is None:
         return None
-    found = []
+    numbers = []
     for number in packet_nos:
         head = first_bytes(packets[number], _HEAD_BYTES)
         each = read(head) or read(bytes(packets[number]))  # an encoder's name may stand in front
         if each is None:
             return None
-        found.append(each)
-    return found
+        numbers.append(each)
+    return numbers
 
 
 def _is_dense(
@@ -115,8 +115,8 @@ def _parameter_sets(codec_context: Any, first_packet: bytes, kind: Callable[[int
     """The first unit of each type in the header of a stream, or in its first packet."""
     header, length = codec_context.extradata or b"", num_length_bytes(codec_context)
     if not length:
-        found = units(header + first_packet, 0)
-        sets = [(header + first_packet)[start:stop] for start, stop in found]
+        spans = units(header + first_packet, 0)
+        sets = [(header + first_packet)[start:stop] for start, stop in spans]
     else:  # avcC and hvcC have lengths of two bytes, in front of which stand counts
         at, sets = (6, []) if codec_context.name == "h264" else (26, [])
         while at + 2 < len(header):
@@ -135,8 +135,8 @@ def _pictures(length: int, kind: Callable[[int], int], coded: range) -> Callable
     """A function that gives the first picture of a packet of H.264 or HEVC; empty where there is none."""
 
     def first(data: bytes) -> bytes:
-        found = (data[start:stop] for start, stop in units(data, length) if kind(data[start]) in coded)
-        return _raw(next(found, b"")[:64])
+        pictures = (data[start:stop] for start, stop in units(data, length) if kind(data[start]) in coded)
+        return _raw(next(pictures, b"")[:64])
 
     return first
 

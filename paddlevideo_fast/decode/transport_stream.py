@@ -128,6 +128,6 @@ def _lost_start(rows: np.ndarray, stream_id: int) -> int:
     at = np.flatnonzero(is_start)
     begin = 4 + np.where(rows[at, 3] & _PADDING, 1 + rows[at, 4].astype(int), 0)
     at, begin = at[begin + 3 <= _PACKET_BYTES], begin[begin + 3 <= _PACKET_BYTES]
-    found = np.stack([rows[at, begin + place] for place in range(3)], 1)
-    wrong = np.flatnonzero((found != np.frombuffer(START_CODE, np.uint8)).any(1))
+    heads = np.stack([rows[at, begin + offset] for offset in range(3)], 1)
+    wrong = np.flatnonzero((heads != np.frombuffer(START_CODE, np.uint8)).any(1))
     return int(at[wrong[0]]) if len(wrong) else -1

@@ -10,7 +10,10 @@ import pytest
 from paddlevideo_fast.decode import Box, VideoReader, check_video, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 
-OTHERS = ["cv2", *(["decord"] if importlib.util.find_spec("decord") else [])]
+HAS_DECORD = importlib.util.find_spec("decord") is not None
+OTHERS = [
+    pytest.param(name, marks=pytest.mark.annex) for name in ("cv2", *(["decord"] if HAS_DECORD else []))
+]
 
 
 def resident_bytes():
@@ -55,6 +58,7 @@ def test_agreement(backend, make_clip, frame_number, tmp_path):
     assert difference.mean() < 2  # the conversion to RGB rounds differently
 
 
+@pytest.mark.annex
 def test_cv2_agrees_on_real_clips(real_clips_dir):
     for name in ("ucf_example.avi", "mma_demo.mp4", "pancake.mkv", "rot90.mov"):
         with (
@@ -67,6 +71,7 @@ def test_cv2_agrees_on_real_clips(real_clips_dir):
             assert difference.mean() < 2, name
 
 
+@pytest.mark.annex
 @pytest.mark.parametrize("degrees", [90, 180, 270])
 def test_rotation(degrees, make_clip, frame_number, tmp_path):
     """A phone's clip is shown upright: clockwise by what its header says."""
@@ -80,6 +85,7 @@ def test_rotation(degrees, make_clip, frame_number, tmp_path):
         assert np.abs(frames.astype(int) - other.read([4])).mean() < 2
 
 
+@pytest.mark.annex
 def test_cv2_reports_the_end_of_a_damaged_file(broken_videos):
     assert check_video(str(broken_videos["damaged"]), "cv2") is not None
 

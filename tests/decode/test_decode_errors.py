@@ -23,7 +23,7 @@ CAUSES = {
 }
 
 
-@pytest.mark.parametrize("backend", ["pyav", "cv2"])
+@pytest.mark.parametrize("backend", ["pyav", pytest.param("cv2", marks=pytest.mark.annex)])
 @pytest.mark.parametrize("kind", CAUSES)
 def test_broken_file(kind, backend, broken_videos):
     with (
@@ -95,6 +95,7 @@ def test_unknown_backend(broken_videos):
         open_video(broken_videos["one_frame"], "pyaw")
 
 
+@pytest.mark.annex
 def test_decord_missing(monkeypatch, broken_videos):
     monkeypatch.setitem(__import__("sys").modules, "decord", None)
     with pytest.raises(PaddleVideoFastError, match="pip install decord"):
@@ -145,6 +146,7 @@ NAMES_OTHERS = {
 }
 
 
+@pytest.mark.annex
 @pytest.mark.parametrize("suffix", ["", ".mp4"])
 @pytest.mark.parametrize("name", NAMES_OTHERS)
 def test_no_file_names_further_files(name, suffix, make_clip, tmp_path):

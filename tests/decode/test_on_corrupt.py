@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import open_video
-from paddlevideo_fast.decode.pyav_reader import PictureDecoder
+from paddlevideo_fast.decode.picture_decoder import PictureDecoder
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 
 
@@ -101,6 +101,7 @@ def test_nothing_left(make_clip, tmp_path):
         reader.read([4])
 
 
+@pytest.mark.annex
 def test_only_the_default_backend_replaces(make_clip, tmp_path):
     path = make_clip(tmp_path / "clip.mp4", 3)
     with pytest.raises(PaddleVideoFastError, match="'cv2' cannot replace damaged frames; backend 'pyav' can"):

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import av1, open_video
-from paddlevideo_fast.decode.pyav_reader import PictureDecoder, VideoSource
+from paddlevideo_fast.decode.picture_decoder import PictureDecoder
+from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.exact_corpus import in_sequence, with_data, write_corpus_clip
 from tests.support.numbered_clips import draw, packets_of, read_number

@@ -10,7 +10,10 @@ import av
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode import open_video, pyav_reader
+from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode.picture_decoder import PictureDecoder
+from paddlevideo_fast.decode.pyav_reader import PyAVReader
+from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 
 
@@ -48,6 +51,7 @@ def test_messages_name_the_source(make_clip, tmp_path):
         reader.read([8])
 
 
+@pytest.mark.annex
 def test_what_is_no_source_is_refused(make_clip, tmp_path):
     path = make_clip(tmp_path / "clip.mp4", 2)
     pipe = io.BytesIO(path.read_bytes())
@@ -76,7 +80,7 @@ def test_the_size_is_known_without_decoding(name, make_clip, tmp_path, monkeypat
     def no_decoding(*args):
         raise AssertionError("something is decoded")
 
-    monkeypatch.setattr(pyav_reader.PictureDecoder, "pictures", no_decoding)
+    monkeypatch.setattr(PictureDecoder, "pictures", no_decoding)
     with open_video(path) as reader:
         assert (reader.width, reader.height, reader.num_frames) == (84, 50, 12)
         assert reader.avg_fps == pytest.approx(25, rel=1e-2)
@@ -94,7 +98,7 @@ def test_a_file_is_looked_at_once_and_its_headers_take_one_handle(name, make_cli
 
     monkeypatch.setattr(builtins, "open", open_counted)
     monkeypatch.setattr(os, "stat", lambda *args, **kwargs: looks.append(args) or looked(*args, **kwargs))
-    reader = pyav_reader.PyAVReader(path)
+    reader = PyAVReader(path)
     monkeypatch.undo()
     assert [args for args in looks if args[0] == path] == [(path,)]
     assert [handle.closed for handle in handles] == [True]
@@ -104,14 +108,14 @@ def test_a_file_is_looked_at_once_and_its_headers_take_one_handle(name, make_cli
 
 def test_packets_nobody_needs_do_not_reach_the_decoder(make_clip, tmp_path, monkeypatch):
     fed = []
-    needed = pyav_reader.PictureDecoder._needed
+    needed = PictureDecoder._needed
 
     def spy(self, span, wanted):
         places = list(needed(self, span, wanted))
         fed.extend(places)
         return iter(places)
 
-    monkeypatch.setattr(pyav_reader.PictureDecoder, "_needed", spy)
+    monkeypatch.setattr(PictureDecoder, "_needed", spy)
     for name, options in (("clip.mp4", {"bframes": 2}), ("clip.avi", {"bframes": 2, "codec": "mpeg4"})):
         options.setdefault(
             "options", {"x264-params": "b-pyramid=none:b-adapt=0"} if name == "clip.mp4" else {}
@@ -129,7 +133,7 @@ def test_pictures_that_nobody_needs_are_left_out_of_hevc(make_clip, tmp_path):
     path = make_clip(tmp_path / "clip.mp4", 36, gop=36, codec="libx265", bframes=3, options=options)
     with open_video(path) as reader:
         whole = np.stack(list(reader))
-    decoder = pyav_reader.PictureDecoder(pyav_reader.VideoSource(str(path)), allow_cut=False)
+    decoder = PictureDecoder(VideoSource(str(path)), allow_cut=False)
     for wanted in ([35], [3, 30], [17, 18, 19]):
         given = [picture.pts for picture in decoder.pictures({decoder.shown[index] for index in wanted})]
         assert {decoder.shown[index] for index in wanted} <= set(given)
@@ -175,7 +179,7 @@ def test_frees_its_file_without_being_closed(make_clip, tmp_path):
     gc.collect()
     gc.disable()
     try:
-        reader = pyav_reader.PyAVReader(path)
+        reader = PyAVReader(path)
         reader.read([3])
         next(iter(reader))
         held = weakref.ref(reader._decoder)

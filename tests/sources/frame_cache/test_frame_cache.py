@@ -103,7 +103,7 @@ def test_a_whole_group_is_kept(video, cache):
 
 
 def test_a_long_group_is_kept_up_to_a_limit(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr("paddlevideo_fast.decode.pyav_reader._MOST_BEYOND", 5)
+    monkeypatch.setattr("paddlevideo_fast.decode.picture_decoder._MOST_BEYOND", 5)
     write_clip(tmp_path / "long.mp4", 40, gop=40)
     assert numbers(str(tmp_path / "long.mp4"), [10], cache) == ([10], True)
     assert len(blocks_of(cache)) == 11 + 5 + 1

@@ -1,0 +1,1 @@
+"""Readers of videos to compare the default one with."""
