@@ -27,7 +27,7 @@ NOT_MEASURED = {
     "version of a library, capability of a device": {
         "README": "2.0 3.10 3.13",
         "benchmarks": "3.11 18.1",
-        "data_loading": "1.34 1.53 2.0 2.4",
+        "data_loading": "1.53 2.0 2.4",
         "distributed": "2.6",
         "inference": "1.31 2.0 2.6",
         "install": "3.10 3.13 11.8 3.2 4.8 6.0 8.6 8.9 9.0 12.0",

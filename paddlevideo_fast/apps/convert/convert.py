@@ -15,7 +15,6 @@ from paddlevideo_fast.apps.convert.source_files import read_source
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.io.files import as_path, atomic_write
 from paddlevideo_fast.modeling.backbones.resnet import (
-    STAGE_BLOCKS,
     MitConverter,
     MMAction2FrameConverter,
     TorchvisionConverter,
@@ -100,7 +99,7 @@ class Conversion:
     Attributes:
         weights: our names to float32 arrays (integers stay what they are).
         rows: every tensor of the file and every tensor that the file lacks, in their order.
-        differences: how the file's network differs from the config's, a line each.
+        differences: what names and shapes do not show, a line each; see `Converter.differences`.
         notes: what to set so that the config also tests as the other toolkit does, a line each.
     """
 
@@ -141,14 +140,11 @@ def convert(converter: Converter) -> Conversion:
     each divided by T.
     """
     network, result = converter.network, Conversion()
-    placed: dict[str, tuple[int, ...]] = {}  # names and shapes of ours that the file is meant for
     unused = _unused(converter)
     for source, value in converter.state.items():
         if any(source in names for names in unused.values()):
             continue
         target = None if _why_ignored(source, network) else converter.target(source)
-        if target is not None and (target.name.startswith("backbone.") or not converter.backbone_only):
-            placed[target.name] = value.shape
         result.rows.append(_row_of(source, target, value, converter, result.weights))
     for name, value in converter.added().items():
         if name in network.shapes and name not in result.weights:
@@ -160,18 +156,18 @@ def convert(converter: Converter) -> Conversion:
     for name, shape in network.shapes.items():
         if name not in taken and (name.startswith("backbone.") or not converter.backbone_only):
             result.rows.append(Row("", name, shape, "missing"))
-    result.differences = [*converter.differences(), *differences(placed, network)]
+    result.differences = list(converter.differences())
     result.notes = list(converter.notes())
     return result
 
 
 def _unused(converter: Converter) -> dict[str, list[str]]:
     """What tensors of a file belong to that the network does without, and their names."""
-    found = {
+    names_of = {
         what: [name for name in converter.state if re.fullmatch(pattern, name)]
         for pattern, what in converter.unused.items()
     }
-    return {what: names for what, names in found.items() if names}
+    return {what: names for what, names in names_of.items() if names}
 
 
 def _row_of_unused(what: str, tensors: Weights) -> Row:
@@ -217,7 +213,8 @@ def _row_of(
     array, change = adapt_tensor(network.model, name, array, wanted)
     labels += [change] if change else []
     if array.shape != wanted:
-        return Row(source, name, value.shape, "other shape", f"the network has {list(wanted)}")
+        hint = "; see MODEL.head.num_classes" if name.startswith(f"{network.classifier}.") else ""
+        return Row(source, name, value.shape, "other shape", f"the network has {list(wanted)}{hint}")
     weights[name] = np.ascontiguousarray(array, "float32")
     return Row(source, name, value.shape, "converted", ", ".join(labels))
 
@@ -296,72 +293,3 @@ def _write(weights: Mapping[str, np.ndarray], target: Path) -> None:
             paddle.save(dict(weights), str(partial))
     except OSError as exc:
         raise WeightError(f"{target}: cannot be written: {exc.strerror or exc}") from exc
-
-
-Shapes = Mapping[str, tuple[int, ...]]
-_BLOCK_2D = re.compile(r"backbone\.res([2-5])([a-z])(\d*)\.(\w+)\.")
-_BLOCK_3D = re.compile(r"backbone\.s([2-5])\.pathway([01])_res(\d+)\.(\w+(?:\.\w)?)")
-
-
-def differences(file: Shapes, network: Network) -> list[str]:
-    """How the file's network differs from the config's: a line each, with the key to change.
-
-    Args:
-        file: shapes of the file's tensors, under our names.
-        network: the config's network.
-    """
-    ours = network.shapes
-    found = [
-        _difference("blocks in its stages", _depth(file), _depth(ours), "MODEL.backbone.depth"),
-        _difference("pathways", _pathways(file), _pathways(ours), "MODEL.backbone.name"),
-        _difference("classes", _classes(file, network), _classes(ours, network), "MODEL.head.num_classes"),
-    ]
-    if _pathways(file) == _pathways(ours) == "2":
-        what, key = "batch norm between the pathways", "MODEL.backbone.fuse_bn_relu"
-        found.append(_difference(what, _lateral_norm(file), _lateral_norm(ours), key))
-    return [line for line in found if line]
-
-
-def _difference(what: str, theirs: str, ours: str, key: str) -> str:
-    if not theirs or not ours or theirs == ours:
-        return ""
-    return f"{what}: the file has {theirs}, the config's network {ours}; see {key}"
-
-
-def _depth(shapes: Shapes) -> str:
-    blocks: dict[int, set[int]] = {}
-    is_bottleneck = False
-    for name in shapes:
-        found = _block(name)
-        if found is not None:
-            stage, index, layer = found
-            blocks.setdefault(stage, set()).add(index)
-            is_bottleneck |= layer in ("conv2", "branch2.c")
-    counts = [len(blocks[stage]) for stage in sorted(blocks)]
-    known = [depth for depth, each in STAGE_BLOCKS.items() if list(each) == counts]
-    names = [f"ResNet-{depth}" for depth in known if (depth >= 50) == is_bottleneck]
-    kind = f" {'bottleneck' if is_bottleneck else 'basic'} blocks" + "".join(f" ({name})" for name in names)
-    return ", ".join(map(str, counts)) + kind if counts else ""
-
-
-def _block(name: str) -> tuple[int, int, str] | None:
-    """(stage, index, layer) of a block's tensor; None for the fast pathway and for other tensors."""
-    found = _BLOCK_2D.match(name)
-    if found:
-        return int(found[1]), int(found[3]) if found[3] else ord(found[2]) - ord("a"), found[4]
-    found = _BLOCK_3D.match(name)
-    return (int(found[1]), int(found[3]), found[4]) if found and found[2] == "0" else None
-
-
-def _pathways(shapes: Shapes) -> str:
-    numbers = {found[1] for found in (re.search(r"\.pathway([01])_", name) for name in shapes) if found}
-    return str(len(numbers)) if numbers else ""
-
-
-def _classes(shapes: Shapes, network: Network) -> str:
-    shape = shapes.get(f"{network.classifier}.bias")
-    return str(shape[0]) if shape else ""
-
-
-def _lateral_norm(shapes: Shapes) -> str:
-    return "one" if any(re.search(r"_fuse\._bn\.", name) for name in shapes) else "none"

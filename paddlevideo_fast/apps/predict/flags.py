@@ -75,9 +75,8 @@ PROGRAM_OPTIONS: dict[str, dict[str, Any]] = {
     "--cpu_threads": option("CPU threads (default: one per core)", type=count(1)),
     "--backend": option(
         "what runs the program on a CPU: Paddle Inference, without or with oneDNN, or onnxruntime, "
-        "which needs an export with --onnx; auto measures them at the start (default: as export found best "
-        "for the network)",
-        choices=("auto", "paddle", "onednn", "onnxruntime"),
+        "which needs an export with --onnx (default: as export found best for the network)",
+        choices=("paddle", "onednn", "onnxruntime"),
     ),
     "--enable_mkldnn": option(
         "True, False: Paddle Inference with oneDNN on a CPU (convolutional networks only), or "

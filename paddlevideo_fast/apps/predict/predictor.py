@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from paddlevideo_fast.apps.predict.program import (
     ONNX_SUFFIX,
     ProgramOptions,
     Runtime,
-    fastest_runtime,
     open_program,
     settings_file,
 )
@@ -37,7 +36,6 @@ from paddlevideo_fast.metrics.predictions import DECISION
 from paddlevideo_fast.modeling import Preprocess
 
 Entry = dict[str, Any]
-Backend = Runtime | Literal["auto"]
 Progress = Callable[[Sequence[Sequence[int]]], Iterable[Sequence[int]]]
 _WARMUP_BATCHES = 3
 
@@ -230,7 +228,7 @@ class Predictor:
         recipe: how the program is fed; None: the recipe that export wrote next to it.
         class_names: names by number; None: the recipe's names.
         options: how to run the program.
-        backend: what runs the program on a CPU: "auto" measures it here; None: as the recipe says.
+        backend: what runs the program on a CPU; None: as the recipe says.
         threshold: from this probability on a class is predicted, where a video has any number of classes;
             None: 0.5.
 
@@ -250,7 +248,7 @@ class Predictor:
         class_names: Sequence[str] | None = None,
         options: ProgramOptions | None = None,
         threshold: float | None = None,
-        backend: Backend | None = None,
+        backend: Runtime | None = None,
     ) -> None:
         self.recipe = recipe or read_recipe(settings_file(model_file))
         settings = self.recipe.settings
@@ -264,10 +262,7 @@ class Predictor:
         self.threshold = threshold
         mean_and_std = self.recipe.dataset().pipeline.normalization
         self._preprocess = Preprocess(*mean_and_std, settings.layout)
-        if backend == "auto":
-            runtime = fastest_runtime(model_file, self.any_clip(), options, settings.checksums)
-        else:
-            runtime = backend or settings.cpu_runtime
+        runtime = backend or settings.cpu_runtime
         self.program = open_program(model_file, params_file, options, settings.checksums, runtime)
         if backend == "onnxruntime" and self.program.model_file.suffix != ONNX_SUFFIX:
             text = "no .onnx of this export, or no onnxruntime; export it with --onnx"

@@ -17,7 +17,7 @@ import numpy as np
 import paddle
 from paddle import inference
 
-from paddlevideo_fast.errors import InstallationError, ProgramError
+from paddlevideo_fast.errors import ProgramError
 from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.files import local_copy
 from paddlevideo_fast.io.urls import scheme_of
@@ -28,13 +28,11 @@ from paddlevideo_fast.sources.remote.sync import Mirror
 Provider = Literal["cpu", "cuda", "tensorrt"]
 Runtime = Literal["onnxruntime", "paddle", "onednn"]
 """What runs a program on a CPU: onnxruntime, or Paddle Inference without and with oneDNN."""
-RUNTIMES: Sequence[Runtime] = ("onnxruntime", "paddle", "onednn")
 PROVIDERS: Sequence[Provider] = ("cpu", "cuda", "tensorrt")
 
 
 _NUM_ROUNDS = 3
 _TURN_SEC = 0.1
-_SAME_LOGITS = 1e-3  # of the largest
 
 
 @dataclass(frozen=True)
@@ -471,53 +469,6 @@ def _timed_runs(program: Program, clips: np.ndarray) -> list[float]:
         program.run(clips)
         found.append(time.perf_counter() - began)
     return found
-
-
-def fastest_runtime(
-    model_file: str | Path,
-    clips: np.ndarray,
-    options: ProgramOptions | None = None,
-    checksums: Mapping[str, int] | None = None,
-) -> Runtime:
-    """What runs a program fastest on this machine, measured; the log has the times.
-
-    Left out is what is not there, does not load, or gives other logits than Paddle Inference without oneDNN.
-
-    Args:
-        model_file: the program, without its ending.
-        clips: one clip, to run it with.
-        options: see `open_program`.
-        checksums: see `open_program`.
-
-    Raises:
-        ProgramError: the options are not for a CPU, or as of `open_program`.
-    """
-    options = options or ProgramOptions()
-    if not _is_on_cpu(options):
-        text = "backend auto: measures what is fastest on a CPU; take the provider cpu, or no backend"
-        raise ProgramError(text)
-    expected = open_program(model_file, None, options, checksums, "paddle").run(clips)
-    programs: dict[Runtime, Program] = {}
-    for runtime in RUNTIMES:
-        try:
-            file, how = _fastest(find_program(model_file), options, runtime, checksums or {})
-            program = open_program(file, None, how, checksums)
-            found = program.run(clips)
-        except (ProgramError, InstallationError) as error:
-            get_logger().info("%s is left out: %s", runtime, error)
-            continue
-        is_onnx, largest = program.model_file.suffix == ONNX_SUFFIX, np.abs(expected).max()
-        if is_onnx != (runtime == "onnxruntime"):
-            continue  # there is no .onnx
-        if runtime == "onednn" and not np.abs(found - expected).max() <= _SAME_LOGITS * largest:
-            get_logger().warning("onednn is left out: it gives other logits than Paddle without it")
-            continue
-        programs[runtime] = program
-    medians = median_times(programs, clips)
-    fastest = min(medians, key=medians.__getitem__)
-    told = ", ".join(f"{runtime} {1e3 * sec:.1f} ms" for runtime, sec in medians.items())
-    get_logger().info("a clip takes %s; the backend is %s", told, fastest)
-    return fastest
 
 
 def _is_on_cpu(options: ProgramOptions) -> bool:

@@ -27,11 +27,10 @@ from starlette.requests import ClientDisconnect
 from paddlevideo_fast import __version__
 from paddlevideo_fast.apps.predict.predictor import Entry
 from paddlevideo_fast.apps.serve.errors import RequestError
-from paddlevideo_fast.apps.serve.fetching import fetch
 from paddlevideo_fast.apps.serve.listening import AcceptErrors
 from paddlevideo_fast.apps.serve.own_site import OwnSite
 from paddlevideo_fast.apps.serve.service import Job, Service
-from paddlevideo_fast.errors import PaddleVideoFastError, shown
+from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader.untrimmed import Windowing
 from paddlevideo_fast.log import get_logger
 
@@ -42,7 +41,7 @@ _GONE = 499  # nobody is there any more to see it
 _POLL_SEC = 0.5
 _MAX_JSON_MIB = 16  # it is held in memory
 _MAX_SIZE = 1 << 31  # of an axis of a clip
-_JSON_KEYS = ("video", "url", "clip")
+_JSON_KEYS = ("video", "clip")
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "connect-src 'self'; media-src blob:; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
@@ -53,7 +52,6 @@ _PAGE_HEADERS = {
 _BINARY = {"type": "string", "format": "binary"}
 _IN_JSON: dict[str, dict[str, Any]] = {
     "video": {"type": "string", "description": "a video file in base64"},
-    "url": {"type": "string", "description": "of a video file, where the server allows"},
     "clip": {"type": "string", "description": "pixels in base64, uint8 in the order of `shape`"},
     "shape": {"type": "array", "items": {"type": "integer"}, "description": "[views,] T, H, W, 3 of `clip`"},
 }
@@ -268,10 +266,7 @@ class _Handler:
                 if windowing is not None:
                     raise RequestError(400, "window_sec: a clip is one window; leave it out")
                 return partial(self._service.predict_clips, _clips(content), top_k)
-            if "url" in content:
-                await self._fetch(content["url"], body)
-            else:
-                body.write(_bytes(content, "video"))
+            body.write(_bytes(content, "video"))
         elif kind == "multipart/form-data":
             await self._save_form(request, body)
         else:
@@ -282,13 +277,6 @@ class _Handler:
         if not body.file.tell():
             raise RequestError(400, "the request holds no video")
         return partial(self._service.predict_file, body.file.fileno(), windowing, top_k)
-
-    async def _fetch(self, url: Any, body: _Body) -> None:
-        if not self._options.allow_urls:
-            raise RequestError(403, "url: this server reads no URLs; send the file")
-        if not isinstance(url, str):
-            raise RequestError(400, f"url: expected a text, found {shown(url)}")
-        await fetch(url, body, self._options.max_mb << 20, self._options.allow_local_urls)
 
     async def _parts(self, request: Request, max_mib: int) -> AsyncIterator[bytes]:
         """The body in parts, up to a size."""

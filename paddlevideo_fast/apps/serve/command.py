@@ -6,7 +6,7 @@ MODEL is one of:
     weights, a .pdparams file; the config of their training is the config.yaml beside them, or -c
 
 POST /predict takes a video file as the body or as a form, or JSON with `video` (a file in base64), `clip` and
-`shape` (pixels in base64) or `url`. GET / is the page, /model describes the network, /health and /metrics are
+`shape` (pixels in base64). GET / is the page, /model describes the network, /health and /metrics are
 for monitoring. Requests beyond --max_queue get status 503. Ctrl-C or SIGTERM: the requests that are worked on
 are answered, then the server ends. Nothing of a request stays.
 
@@ -76,27 +76,17 @@ _LIMITS: dict[str, dict[str, Any]] = {
     "--memory_mb": option(
         "memory that reading one video may take, in MiB (default 2048)", type=count(64), default=2048
     ),
-    "--allow_urls": option("requests may name videos by URL, at public addresses", action="store_true"),
-    "--allow_local_urls": option(
-        "with --allow_urls: also at addresses of the local network and of this machine", action="store_true"
-    ),
 }
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast serve`."""
-    parser = CommandParser("serve", __doc__, _rules)
+    parser = CommandParser("serve", __doc__, check_program)
     add_options(parser, _OPTIONS)
     add_options(parser, PROGRAM_OPTIONS)
     add_import_argument(parser)
     add_options(parser.add_argument_group("limits"), _LIMITS)
     return parser
-
-
-def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    check_program(parser, args)
-    if args.allow_local_urls and not args.allow_urls:
-        parser.error("--allow_local_urls: needs --allow_urls")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -137,7 +127,5 @@ def _service_options(args: argparse.Namespace) -> Any:
         num_readers=args.num_readers or min(num_cores(), _MAX_READERS),
         max_mb=args.max_mb,
         timeout_sec=args.timeout_sec,
-        allow_urls=args.allow_urls,
-        allow_local_urls=args.allow_local_urls,
         limits=limits,
     )

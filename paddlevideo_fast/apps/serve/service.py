@@ -43,10 +43,8 @@ class ServiceOptions:
         max_wait_ms: how long a batch that is not full waits for more clips.
         max_queue: requests that are worked on or wait; one more is refused.
         num_readers: processes that read videos.
-        max_mb: size of a request or of a file at a URL, in MiB.
+        max_mb: size of a request, in MiB.
         timeout_sec: time for a request.
-        allow_urls: requests may name videos by URL.
-        allow_local_urls: also at addresses of the local network.
         limits: of videos.
     """
 
@@ -56,8 +54,6 @@ class ServiceOptions:
     num_readers: int = 2
     max_mb: int = 100
     timeout_sec: float = 60.0
-    allow_urls: bool = False
-    allow_local_urls: bool = False
     limits: VideoLimits = field(default_factory=VideoLimits)
 
 
@@ -118,7 +114,6 @@ class Service:
             "clip_shape": self._clip_shape,
             "max_mb": options.max_mb,
             "max_sec": options.limits.max_sec,
-            "allow_urls": options.allow_urls,
         }
 
     def predict_file(

@@ -21,13 +21,11 @@ class Generation:
         cpu: codecs that it decodes on a CPU, tried with files of each.
         gpu: codecs that it decodes on a GPU, by its documentation. DALI 2.4 was tried with files of each: on
             an NVIDIA H200 it refused AV1, and MJPEG, which its documentation names, on any GPU.
-        selects_frames: its decoder takes frame numbers. The others decode whole videos.
     """
 
     since: tuple[int, int]
     cpu: frozenset[str]
     gpu: frozenset[str]
-    selects_frames: bool
 
     def codecs(self, device: str) -> frozenset[str]:
         """The codecs for "cpu" or "gpu"."""
@@ -36,9 +34,8 @@ class Generation:
 
 _NVDEC = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "mpeg4"})
 GENERATIONS = (
-    Generation((1, 34), frozenset({"h264", "hevc"}), frozenset({"h264", "hevc"}), selects_frames=False),
-    Generation((1, 53), frozenset({"h264", "hevc", "vp8", "vp9", "mjpeg"}), _NVDEC, selects_frames=True),
-    Generation((2, 0), frozenset({"vp8", "vp9", "mjpeg"}), _NVDEC, selects_frames=True),
+    Generation((1, 53), frozenset({"h264", "hevc", "vp8", "vp9", "mjpeg"}), _NVDEC),
+    Generation((2, 0), frozenset({"vp8", "vp9", "mjpeg"}), _NVDEC),
 )
 
 
@@ -57,17 +54,23 @@ def import_dali() -> Any:
             raise
         import paddle  # whose CUDA DALI has to fit
 
-        major = str(paddle.version.cuda()).partition(".")[0]
-        extra = {"11": "dali110", "13": "dali130"}.get(major, "dali120")
+        extra = "dali130" if str(paddle.version.cuda()).startswith("13.") else "dali120"
         package = f"nvidia-dali-cuda{extra[-3:]}"
         raise MissingExtraError(package, extra, "reading videos with DALI") from error
     return dali
 
 
 def generation_of(dali: Any) -> Generation:
-    """What an imported DALI can do."""
+    """What an imported DALI can do.
+
+    Raises:
+        LoaderError: it is too old.
+    """
     version = tuple(map(int, dali.__version__.split(".")[:2]))
-    return [item for item in GENERATIONS if item.since <= version][-1]
+    able = [item for item in GENERATIONS if item.since <= version]
+    if not able:
+        raise LoaderError(f"DALI {dali.__version__} decodes whole videos only; install 1.53 or newer")
+    return able[-1]
 
 
 def require_codec(dali: Any, device: str, codec: str, path: str) -> None:
@@ -216,13 +219,8 @@ class ClipGraph:
     def _decode(self, encoded: Any, numbers: Any) -> Any:
         fn = self._dali.fn
         device = "cpu" if self.shape.device_id is None else "mixed"
-        if generation_of(self._dali).selects_frames:
-            stable = hasattr(fn.decoders, "video")
-            decoder = fn.decoders.video if stable else fn.experimental.decoders.video
-            return decoder(encoded, frames=numbers, pad_mode="none", device=device)
-        return fn.sequence_rearrange(
-            fn.experimental.decoders.video(encoded, device=device), new_order=numbers
-        )
+        decoder = (fn.decoders if hasattr(fn.decoders, "video") else fn.experimental.decoders).video
+        return decoder(encoded, frames=numbers, pad_mode="none", device=device)
 
     def _view(self, frames: Any, number: int, size: Any, changes: Any, first_change: int) -> Any:
         first, last = self._input(f"first{number}", "FLOAT"), self._input(f"last{number}", "FLOAT")

@@ -281,7 +281,7 @@ def test_benchmark_and_a_list_of_files(exported, predict, motion_videos, tmp_pat
     ("flags", "told"),
     [
         ("--device=gpu:x", "'gpu:x' is neither cpu, gpu nor gpu:N"),
-        ("--device=gpu:1 --backend auto", "--backend: is for a CPU"),
+        ("--device=gpu:1 --backend paddle", "--backend: is for a CPU"),
         ("--use_xpu=True", "unrecognized arguments: --use_xpu"),
         ("--precision=int8", "invalid choice: 'int8'"),
         ("--enable_mkldnn=perhaps", "'perhaps' is neither True nor False"),

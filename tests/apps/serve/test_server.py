@@ -104,11 +104,11 @@ def refusals():
     yield "predict?stride_sec=1", b"x", "", 400, "needs window_sec"
     yield "predict", b"{", as_json, 400, "no JSON"
     yield "predict", b"[" * 100_000, as_json, 400, "no JSON"
-    yield "predict", b"[]", as_json, 400, "one of video, url, clip"
-    yield "predict", b'{"video": "", "url": ""}', as_json, 400, "one of video, url, clip"
+    yield "predict", b"[]", as_json, 400, "one of video, clip"
+    yield "predict", b'{"video": "", "clip": ""}', as_json, 400, "one of video, clip"
+    yield "predict", b'{"url": "http://example.org/a.mp4"}', as_json, 400, "one of video, clip"
     yield "predict", b'{"video": "%"}', as_json, 400, "video: expected base64"
     yield "predict", b'{"video": 3}', as_json, 400, "video: expected base64"
-    yield "predict", b'{"url": "http://example.org/a.mp4"}', as_json, 403, "reads no URLs"
     for shape in (
         "null",
         '"x"',
@@ -435,8 +435,6 @@ def test_it_ends_when_asked_and_answers_what_it_works_on(serve, video, tmp_path)
 def test_the_command_names_wrong_input(run, server, program):
     code, _, text = run("serve", program.with_suffix(""), "--port", server.port)
     assert (code, f"--port {server.port}: Address already in use" in text) == (2, True), text
-    code, _, text = run("serve", program.with_suffix(""), "--allow_local_urls")
-    assert (code, "needs --allow_urls" in text) == (2, True)
     code, _, text = run("serve")
     assert (code, "MODEL" in text) == (2, True)
 
@@ -444,7 +442,7 @@ def test_the_command_names_wrong_input(run, server, program):
 def test_the_description_names_classes_and_limits(server):
     status, found = server.ask("model")
     assert (status, found["num_classes"], found["clip_shape"]) == (200, 8, [8, 56, 56, 3])
-    assert (found["max_mb"], found["max_sec"], found["allow_urls"]) == (2, 20.0, False)
+    assert (found["max_mb"], found["max_sec"]) == (2, 20.0)
     paths = server.ask("openapi.json")[1]["paths"]
     assert set(paths) == {"/predict", "/health", "/model", "/metrics"}
 

@@ -298,12 +298,17 @@ def test_a_codec_that_dali_does_not_decode(root, make_clip):
         list(loader_of(dataset_of(root, training=False, name="old.list")).epoch(0))
 
 
-@pytest.mark.parametrize(("version", "codec"), [("2.4.0", "mjpeg"), ("1.53.0", "mjpeg"), ("1.34.0", "av1")])
+@pytest.mark.parametrize(("version", "codec"), [("2.4.0", "mjpeg"), ("1.53.0", "mjpeg")])
 def test_codecs_that_no_gpu_decodes(version, codec):
     with pytest.raises(
         LoaderError, match=rf"a\.mkv: DALI {version} does not decode {codec} on a GPU, only .*h264"
     ):
         require_codec(SimpleNamespace(__version__=version), "gpu", codec, "a.mkv")
+
+
+def test_a_dali_that_is_too_old_is_refused():
+    with pytest.raises(LoaderError, match=r"DALI 1\.34\.0 decodes whole videos only; install 1\.53 or newer"):
+        require_codec(SimpleNamespace(__version__="1.34.0"), "gpu", "h264", "a.mkv")
 
 
 def test_what_a_pipeline_cannot_ask_of_dali(root):
