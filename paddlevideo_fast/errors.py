@@ -240,10 +240,7 @@ class OutOfMemoryError(PaddleVideoFastError):
         lines = [line.strip() for line in str(error).splitlines()]
         told = next(filter(_NO_MEMORY.search, lines), "out of memory")
         others = _LESS_ON_GPU if re.search("GPU|CUDA|CUBLAS|CUDNN", told) else _LESS_ON_CPU
-        super().__init__(
-            f"{shortened(told)}; take smaller batches with --batch_size N "
-            f"(doctor CONFIG --find batch  finds the largest), {others}"
-        )
+        super().__init__(f"{shortened(told)}; take smaller batches with --batch_size N, {others}")
 
     @staticmethod
     def is_told_by(error: Exception) -> bool:

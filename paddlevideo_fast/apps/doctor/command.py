@@ -2,7 +2,7 @@
 
 --device_check compares a GPU with the CPU instead.
 
-With --find it proposes a learning rate or a batch size instead.
+With --find lr it proposes a learning rate instead.
 
 Examples:
     paddlevideo-fast doctor my_set -o DATASET.num_workers=2
@@ -37,16 +37,12 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="compare the GPU with the CPU in a minute, without a config; writes device_check.json",
     )
-    parser.add_argument(
-        "--find",
-        choices=("lr", "batch"),
-        help="propose a learning rate by a range test, or the largest batch that fits into memory; "
-        "nothing is written",
-    )
+    text = "propose a learning rate by a range test; nothing is written"
+    parser.add_argument("--find", choices=("lr",), help=text)
     parser.add_argument(
         "--steps",
         type=count(2),
-        help="steps to time, fewer where they are slow (default 20); of --find lr, all of them (default 100)",
+        help="steps to time, fewer where they are slow (default 20); with --find, all of them (default 100)",
     )
     parser.add_argument("--output", type=Path, help="folder of doctor.json (default output/doctor)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -62,8 +58,6 @@ def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error("--find: measures a config, and --device_check none; leave one of the two out")
     if args.find and args.output:
         parser.error("--find: writes nothing; leave --output out")
-    if args.find == "batch" and args.steps:
-        parser.error("--find batch: tries each batch for two steps; leave --steps out")
     if not args.find:
         args.output = args.output or Path("output/doctor")
 
@@ -86,13 +80,11 @@ def run(args: argparse.Namespace) -> int:
     progress = timed_progress()
     cfg = load_for_run(args)
     from paddlevideo_fast.apps.doctor.diagnosis import examine
-    from paddlevideo_fast.apps.doctor.finding import batch_report, find_batch_size, find_rate, rate_report
+    from paddlevideo_fast.apps.doctor.finding import find_rate, rate_report
     from paddlevideo_fast.apps.doctor.report import report
 
-    if args.find == "lr":
+    if args.find:
         show_result(find_rate(cfg, args.steps or 100, progress), args, rate_report, "")
-    elif args.find == "batch":
-        show_result(find_batch_size(cfg, progress), args, batch_report, "")
     else:
         result = examine(cfg, args.steps or 20, progress)
         show_result(result, args, report, "doctor")

@@ -1,16 +1,15 @@
-"""`doctor --find`: the range test of the learning rate, and the search for the largest batch."""
+"""`doctor --find lr`: the range test of the learning rate."""
 
 import json
-import os
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from paddlevideo_fast.apps.doctor import finding
-from paddlevideo_fast.apps.doctor.finding import batch_report, find_batch_size, find_rate, rate_report
+from paddlevideo_fast.apps.doctor.finding import find_rate, rate_report
 from paddlevideo_fast.config import load_config
-from paddlevideo_fast.errors import NonFiniteLossError, PaddleVideoFastError
+from paddlevideo_fast.errors import NonFiniteLossError
 
 CURVE = (
     "OPTIMIZER.learning_rate={name: CustomWarmupCosineDecay, warmup_start_lr: 0.001, warmup_epochs: 0.5, "
@@ -99,41 +98,11 @@ def test_without_a_fall_there_is_no_proposal(config):
     assert "the loss did not fall" in rate_report(found)
 
 
-@pytest.mark.parametrize(("largest", "num_clips", "unit"), [(100, 1000, 1), (1000, 37, 1), (50, 1000, 3)])
-def test_the_search_doubles_then_bisects(config, monkeypatch, largest, num_clips, unit):
-    def trial(cfg, size, limit):
-        assert size % unit == 0
-        assert limit == 5000
-        return {"peak_bytes": size, "num_clips": num_clips} if size <= largest else None
-
-    monkeypatch.setattr(finding, "_trial", trial)
-    cfg = load_config(config(), [f"DATASET.train.clips_per_video={unit}", "DATASET.batch_size=3", "epochs=3"])
-    found = find_batch_size(cfg, lambda text: None, limit_bytes=5000)
-    bound = min(largest, num_clips)
-    assert bound - max(unit, bound // 8) - 1 <= found["batch_size"] <= bound
-    assert found["overrides"] == [f"DATASET.batch_size={found['batch_size']}"]
-    assert "proposed: " in batch_report(found)
-    largest = 0
-    with pytest.raises(PaddleVideoFastError, match="does not fit into memory: take fewer"):
-        find_batch_size(cfg, lambda text: None, limit_bytes=5000)
-
-
-def test_a_trial_measures_a_process_and_ends_one_that_takes_too_much(config):
-    cfg = load_config(config(), ["DATASET.batch_size=4"])
-    found = finding._trial(cfg, 2, None)
-    assert found["peak_bytes"] > 2**26
-    assert found["num_clips"] > 2
-    assert finding._trial(cfg, 2, limit_bytes=2**26) is None
-    assert 0 < finding.available_bytes() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--find", "lrs"], "invalid choice: 'lrs'"),
         (["--find", "lr", "--output", "there"], "--find: writes nothing; leave --output out"),
-        (["--find", "batch", "--steps", "5"], "--find batch: tries each batch for two steps"),
-        (["--find", "batch", "-o", "multigrid=true"], "multigrid"),
     ],
 )
 def test_wrong_input_is_one_message(config, command, capsys, words, message):
