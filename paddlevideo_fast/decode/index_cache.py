@@ -1,4 +1,4 @@
-"""Indexes of long videos, stored or made from the table of a file at a URL: not all packets are read.
+"""Indexes of long videos, which are stored: at a later opening, not all packets are read.
 
     first opening    all packets are read  →  FrameIndex  →  FOLDER/<digest of the path>.npz
     later openings   the index is loaded, and packets are read where they are asked for
@@ -8,15 +8,6 @@ MP4, MOV, Matroska and WebM. There a seek to a key frame gives the same packets 
 which is tried for each key frame before an index is stored. Other containers are read from the start. A
 process also keeps the containers that it used last open, since opening an MP4 of an hour alone takes libav
 about 20 ms.
-
-The index of an MP4 or MOV at a URL is made without reading the pictures:
-
-    ftyp │ moov: time, size and place of every packet │ mdat: packets ........................
-    read │ read                                       │ zeros, but for the heads of key packets
-
-libav gets zeros in place of the content of `mdat`, so demuxing costs no transfer and gives the index that a
-local reading gives. The heads of the key packets are read, because parameters in them would change how others
-decode. Then only the groups of pictures that hold wanted frames are read, as with a stored index.
 """
 
 from __future__ import annotations
@@ -27,32 +18,21 @@ import os
 import zipfile
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import av
 import numpy as np
 
-from paddlevideo_fast.decode.codecs import num_length_bytes
-from paddlevideo_fast.decode.container import LENIENT, LIBAV_ERRORS, VIDEOS_ONLY, explain, open_container
+from paddlevideo_fast.decode.container import LIBAV_ERRORS, explain, open_container
 from paddlevideo_fast.decode.demux import Demuxed, unpacker_of
-from paddlevideo_fast.decode.gaps import boxes, has_table
-from paddlevideo_fast.decode.keyframes import keyframe_test, recovers_late
-from paddlevideo_fast.decode.orientation import stored_orientation
 from paddlevideo_fast.decode.packets import (
-    Clock,
     FrameIndex,
-    PacketHead,
     Timing,
     hidden_packets,
-    index_packets,
-    timing_of,
 )
-from paddlevideo_fast.decode.parameter_sets import NEW_HEADER, ParameterSetSearch
-from paddlevideo_fast.decode.source import SourceFile, SplicedFile, VideoSource
-from paddlevideo_fast.errors import ObjectError, VideoDecodeError, cause_of
+from paddlevideo_fast.decode.source import SplicedFile, VideoSource
+from paddlevideo_fast.errors import VideoDecodeError, cause_of
 from paddlevideo_fast.io.files import atomic_write
 from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.log import get_logger, warn_once
@@ -65,11 +45,6 @@ _CUES = b"\x1c\x53\xbb\x6b"  # the name of Matroska's index, also where the begi
 _MIN_PACKETS = 1000  # a shorter video is read from end to end in milliseconds
 _MAX_POOLED = 4
 
-_LEAST_BYTES = 2**22  # a smaller file of a store is read whole: that takes fewer requests
-_HEAD_BYTES = 1024  # of a key packet; parameters come before its picture
-_NUM_THREADS = 8
-_CODECS = ("h264", "hevc")
-_TABLE_ALONE = {"fflags": "+noparse+nofillin"}  # what is a key packet: else libav looks into the packets
 
 # What reading a damaged zip file of arrays may raise.
 _DAMAGED = (OSError, ValueError, KeyError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile)
@@ -385,81 +360,6 @@ class IndexCache:
         except OSError as error:
             cause = cause_of(error)
             warn_once(get_logger(), f"index_cache {self.folder}: indexes cannot be written: {cause}")
-
-
-# --- the index of a video at a URL
-
-
-def index_by_ranges(source: VideoSource) -> StoredIndex | None:
-    """The index of a remote MP4 or MOV file, from its table of packets; None where all of it must be read.
-
-    Raises:
-        VideoDecodeError: the file cannot be read.
-    """
-    size = source.check()
-    if source.url is None or size < _LEAST_BYTES or source.head()[4:8] != b"ftyp":
-        return None
-    container, stream = open_container(source, allow_cut=True)
-    try:
-        codec = stream.codec_context
-        if codec.name not in _CODECS or not (has_table(stream) and num_length_bytes(codec)):
-            return None
-        hidden = [(at + 16, at + length) for at, length, kind in boxes(source) if kind == b"mdat"]
-        packets = _listed(source, stream.index, size, hidden)
-        if packets is None or len(packets) != stream.frames:
-            return None
-        numbers = [number for number, packet in enumerate(packets) if packet.is_keyframe]
-        if not numbers or any(packets[number].pos is None for number in numbers):
-            return None
-        with ThreadPoolExecutor(_NUM_THREADS) as threads:
-            heads = list(threads.map(lambda number: _head(source, packets[number]), numbers))
-        is_key, parameters = keyframe_test(codec), ParameterSetSearch(codec)
-        parameters.add(heads)
-        is_plain = is_key and all(map(is_key, map(bytes, heads))) and not parameters.changes().are_any
-        if not is_plain or recovers_late(heads[0], codec):
-            return None
-        first = next(packet for packet in container.demux(stream) if packet.size)
-        cut_away = hidden_packets(packets)
-        index = index_packets(packets, stream, numbers, cut_away)
-        if index is None:
-            return None
-        timing = timing_of(Clock.of(stream, packets, cut_away), len(index.shown))
-        pts = [packet.pts for packet in packets]
-        stored = StoredIndex.of(index, timing, packets, pts, stored_orientation(source, stream, first))
-    except LIBAV_ERRORS:
-        return None  # the reading of the whole file says what is wrong with it
-    finally:
-        container.close()
-    hollow: Any = SourceFile(source, size, hidden)
-    probe = SeekingPackets.of(VideoSource(hollow), stored)
-    try:
-        return stored if probe.lands_right() else None
-    finally:
-        probe.close()
-        source.release()
-
-
-def _listed(
-    source: VideoSource, stream: int, size: int, hidden: Sequence[tuple[int, int]]
-) -> list[PacketHead] | None:
-    """The packets of a stream, by number, as the file's table lists them; None where one has a header."""
-    hollow: Any = SourceFile(source, size, hidden)
-    with av.open(hollow, options=_TABLE_ALONE, container_options=VIDEOS_ONLY, **LENIENT) as container:
-        packets = [packet for packet in container.demux(container.streams[stream]) if packet.size]
-    if any(packet.is_keyframe and packet.has_sidedata(NEW_HEADER) for packet in packets):
-        return None
-    return [PacketHead.of(packet, 0) for packet in packets]
-
-
-def _head(source: VideoSource, packet: PacketHead) -> Any:
-    assert packet.pos is not None
-    try:  # not by blocks, which would bring all that lies around them
-        data = source.remote_file().read_alone(packet.pos, min(packet.size, _HEAD_BYTES))
-    except ObjectError as error:
-        raise VideoDecodeError(source.name, error.cause) from None
-    head = av.Packet(data)
-    head.is_keyframe = True
-    return head
 
 
 _num_forks = 0

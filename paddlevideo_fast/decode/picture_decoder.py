@@ -23,7 +23,6 @@ from paddlevideo_fast.decode.index_cache import (
     SeekingPackets,
     State,
     StoredIndex,
-    index_by_ranges,
     offsets_of,
 )
 from paddlevideo_fast.decode.keyframes import recovers_late
@@ -40,6 +39,7 @@ from paddlevideo_fast.decode.packets import (
 )
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.io.paths import file_system
 
 # Pictures that are decoded before another and shown after it, at most (H.264 and HEVC).
 _MOST_REORDERED = 16
@@ -97,7 +97,7 @@ class PictureDecoder:
         state = source.state() if cache else None
         stored = cache.load(source, state) if cache and state else None
         if stored is None and source.url and not allow_cut:
-            stored = index_by_ranges(source)
+            stored = file_system(source.url).frame_index(source)
             if stored and cache and state:
                 cache.keep(source, stored, state)
         self._packets: list[Any] | SeekingPackets = []

@@ -87,6 +87,10 @@ class FileSystem:
         """A file that is not on this machine, to read ranges of; of the version with this size and name."""
         raise io.UnsupportedOperation(f"{path}: is on this machine; open it")
 
+    def frame_index(self, source: Any) -> Any:
+        """The `StoredIndex` of a video, where it can be made without reading all packets; else None."""
+        return None
+
     def local_copy(self, path: Any) -> str:
         """Where a file is on this machine; one from elsewhere is fetched once for each version."""
         return os.fspath(path)

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paddlevideo_fast.config.settings import StorageSettings
 from paddlevideo_fast.io.paths import FileSystem
@@ -18,6 +18,10 @@ from paddlevideo_fast.registry import FILE_SYSTEMS
 from paddlevideo_fast.sources.remote import stores
 from paddlevideo_fast.sources.remote.block_cache import RemoteFile, has_cache, use_cache
 from paddlevideo_fast.sources.remote.sync import Mirror, fetched
+
+if TYPE_CHECKING:
+    from paddlevideo_fast.decode.index_cache import StoredIndex
+    from paddlevideo_fast.decode.source import VideoSource
 
 _MOST_BYTES = 2**30  # of an object that is read as a whole
 
@@ -160,6 +164,11 @@ class StoreFiles(FileSystem):
 
     def open(self, path: str, version: tuple[int, str] | None = None) -> RemoteFile:
         return RemoteFile(path, version and stores.Stat(*version))
+
+    def frame_index(self, source: VideoSource) -> StoredIndex | None:
+        from paddlevideo_fast.sources.remote.frame_index import index_by_ranges
+
+        return index_by_ranges(source)
 
     def local_copy(self, path: Any) -> str:
         return fetched(os.fspath(path))

@@ -13,7 +13,7 @@ import pytest
 
 from paddlevideo_fast.decode import IndexCache, index_cache, open_frames, open_video, source
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.sources.remote import block_cache
+from paddlevideo_fast.sources.remote import block_cache, frame_index
 from tests.support.exact_corpus import call_all_keyframes, write_corpus_clip
 from tests.support.joined_clips import JOINED, write_joined_clip
 from tests.support.numbered_clips import packets_of, read_number, write_clip
@@ -39,7 +39,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_cache, "_LEAST_BYTES", 1000)
+    monkeypatch.setattr(frame_index, "_LEAST_BYTES", 1000)
 
 
 def _equal(url: str, path: Path, frames: Any, cache: Any = None) -> None:
@@ -102,7 +102,7 @@ def test_an_index_is_kept_for_a_version(
     with open_video(url, cache=cache) as again:
         assert again._decoder.is_from_cache  # type: ignore[attr-defined]
         again.read([200])
-    assert all(request["num_bytes"] != index_cache._HEAD_BYTES for request in http_store.requests)
+    assert all(request["num_bytes"] != frame_index._HEAD_BYTES for request in http_store.requests)
     other = tmp_path / "other"
     other.mkdir()
     (other / "x.mp4").write_bytes((clips / "first.mp4").read_bytes())
@@ -185,4 +185,4 @@ def test_an_index_serves_files_without_one_of_their_own(ending, options, http_st
         assert http_store.num_bytes < path.stat().st_size / 2
     with open_video(url, cache=cache) as reader:  # from the pool
         assert [read_number(frame) for frame in reader.read([7, 399, 210])] == [7, 399, 210]
-        assert reader._decoder._packets._places  # else it was read from its beginning
+        assert reader._decoder._packets._offsets  # else it was read from its beginning
