@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import concurrent.futures
+import copy
 import itertools
 import os
 import random
@@ -24,6 +25,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "paddlevideo_fast"
@@ -43,99 +45,84 @@ FURTHER = {
     "modeling": ("numerics", "export", "predict", "convert"),
 }
 
-_SWAPS: dict[type[ast.AST], str] = {
-    ast.Add: "-", ast.Sub: "+", ast.Mult: "//", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "*",
-    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
-    ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in", ast.And: "or", ast.Or: "and",
+_SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+    ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """A change of one line: `old`, between two columns, becomes `new`."""
+    """A change of one node of a module: `text` is the changed module, without comments."""
 
     module: Path
     line_no: int
-    columns: tuple[int, int]
     old: str
     new: str
-
-    def apply(self, text: str) -> str:
-        """Returns the text of the module with the change."""
-        lines = text.splitlines(keepends=True)
-        line, (begin, end) = lines[self.line_no - 1].encode(), self.columns
-        lines[self.line_no - 1] = (line[:begin] + self.new.encode() + line[end:]).decode()
-        return "".join(lines)
+    text: str
 
     def __str__(self) -> str:
         return f"{self.module}:{self.line_no}: {self.old!r} -> {self.new!r}"
 
 
-def _between(left: ast.expr, right: ast.expr, text: str, new: str) -> Iterator[tuple[int, int, int, str]]:
-    """Yields the place of the operator that stands between two expressions of one line."""
-    if left.end_lineno == right.lineno and left.end_col_offset is not None:
-        gap = text.splitlines()[right.lineno - 1].encode()[left.end_col_offset : right.col_offset].decode()
-        found = re.search(r"[-+*/%<>=!]+|\b(?:is not|not in|is|in|and|or)\b", gap)
-        if found:
-            begin = left.end_col_offset + found.start()
-            yield right.lineno, begin, begin + len(found[0]), new
+def _changed(node: ast.AST) -> ast.AST | None:
+    """Returns a changed copy of a node, or None where nothing of it is changed."""
+    new: Any = copy.deepcopy(node)
+    if isinstance(new, (ast.BinOp, ast.BoolOp)) and type(new.op) in _SWAPS:
+        new.op = _SWAPS[type(new.op)]()
+    elif isinstance(new, ast.Compare) and len(new.ops) == 1:
+        new.ops = [_SWAPS[type(new.ops[0])]()]
+    elif isinstance(new, ast.Constant) and type(new.value) in (bool, int, float):
+        new.value = not new.value if isinstance(new.value, bool) else new.value + 1
+    elif isinstance(new, (ast.If, ast.IfExp, ast.While)):
+        new.test = ast.UnaryOp(ast.Not(), new.test)
+    elif isinstance(new, ast.AugAssign) or (isinstance(new, ast.Expr) and not _is_text_or_yield(new.value)):
+        return ast.copy_location(ast.Pass(), new)
+    else:
+        return None
+    return new
 
 
-def _changes(node: ast.AST, text: str) -> Iterator[tuple[int, int, int, str]]:
-    """Yields the changes of a node, each as line, first and last column, and new text."""
-    if isinstance(node, ast.BinOp) and type(node.op) in _SWAPS:
-        yield from _between(node.left, node.right, text, _SWAPS[type(node.op)])
-    elif isinstance(node, ast.Compare) and len(node.ops) == 1:
-        yield from _between(node.left, node.comparators[0], text, _SWAPS[type(node.ops[0])])
-    elif isinstance(node, ast.BoolOp):
-        yield from _between(node.values[0], node.values[1], text, _SWAPS[type(node.op)])
-    elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
-        new = str(not node.value if isinstance(node.value, bool) else node.value + 1)
-        yield node.lineno, node.col_offset, node.end_col_offset or 0, new
-    elif isinstance(node, (ast.If, ast.IfExp, ast.While)) and node.test.lineno == node.test.end_lineno:
-        test = ast.get_source_segment(text, node.test)
-        yield node.test.lineno, node.test.col_offset, node.test.end_col_offset or 0, f"(not ({test}))"
-    elif _can_be_left_out(node):
-        yield node.lineno, node.col_offset, node.end_col_offset or 0, "pass"
+def _is_text_or_yield(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Constant, ast.Yield))
 
 
-def _can_be_left_out(node: ast.AST) -> bool:
-    """Whether a node is a statement of one line that is no docstring."""
-    if isinstance(node, ast.Expr):
-        return node.lineno == node.end_lineno and not isinstance(node.value, (ast.Constant, ast.Yield))
-    return isinstance(node, ast.AugAssign) and node.lineno == node.end_lineno
+def _code_nodes(node: ast.AST) -> Iterator[tuple[list[Any] | dict[str, Any], Any]]:
+    """Yields the place of each node below `node` that computes, as a container and the key in it.
 
-
-def _code_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields the nodes below `node` that compute: no annotations, no decorators, no log lines."""
+    Annotations, decorators and log lines are left out.
+    """
     for name, value in ast.iter_fields(node):
-        for child in value if isinstance(value, list) else [value]:
-            if not isinstance(child, ast.AST) or name in ("annotation", "returns", "decorator_list"):
-                continue
+        if name in ("annotation", "returns", "decorator_list"):
+            continue
+        in_list = isinstance(value, list)
+        places = [(value, at) for at in range(len(value))] if in_list else [(vars(node), name)]
+        for container, key in places:
+            child = container[key]
             source = ast.unparse(child) if isinstance(child, ast.Expr) else ""
-            if not re.match(r"_?(?:log|logger)\.|warn_once\(", source):
-                yield child
+            if isinstance(child, ast.AST) and not re.match(r"_?(?:log|logger)\.|warn_once\(", source):
+                yield container, key
                 yield from _code_nodes(child)
 
 
 def mutations(module: Path) -> list[Mutation]:
-    """Returns all changes of a module's lines that still compile.
+    """Returns all changes of a module's nodes.
 
     Args:
         module: its path, relative to the root of the tree.
     """
-    text = (ROOT / module).read_text()
-    lines, found = text.splitlines(), []
-    for node in _code_nodes(ast.parse(text)):
-        for line_no, begin, end, new in _changes(node, text):
-            old = lines[line_no - 1].encode()[begin:end].decode()
-            mutation = Mutation(module, line_no, (begin, end), old, new)
-            try:
-                compile(mutation.apply(text), str(module), "exec")
-            except SyntaxError:
-                continue
-            found.append(mutation)
-    return sorted(found, key=lambda one: (one.line_no, one.columns))
+    tree, changes = ast.parse((ROOT / module).read_text()), []
+    for container, key in list(_code_nodes(tree)):
+        node = container[key]
+        if (new := _changed(node)) is not None:
+            container[key] = new
+            text = ast.unparse(ast.fix_missing_locations(tree))
+            container[key] = node
+            before, after = (ast.unparse(each).split("\n")[0] for each in (node, new))
+            changes.append(Mutation(module, node.lineno, before, after, text))
+    return sorted(changes, key=lambda one: one.line_no)
 
 
 def own_tests(module: Path) -> list[list[str]]:
@@ -169,27 +156,12 @@ def run_tests(tree: Path, files: Sequence[str], *options: str) -> str:
     """Runs test files in a copy of the tree and returns the first failure, or "" where all pass."""
     if not files:
         return ""
-    changed = {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-m",
-        "not slow",
-        "-p",
-        "no:cacheprovider",
-        *options,
-        *files,
-    ]
+    environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+    quick = ("-q", "-m", "not slow", "-p", "no:cacheprovider")
+    command = [sys.executable, "-m", "pytest", *quick, *options, *files]
     try:
         done = subprocess.run(
-            command,
-            cwd=tree,
-            env={**os.environ, **changed},
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_SEC,
+            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=LIMIT_SEC
         )
     except subprocess.TimeoutExpired:
         return "endless"
@@ -225,13 +197,12 @@ class Trees:
 
     def tried(self, mutation: Mutation) -> tuple[Mutation, str]:
         """Returns the mutation and the test that notices it, or ""."""
-        text = (ROOT / mutation.module).read_text()
-        self._write(mutation.module, mutation.apply(text))
+        self._write(mutation.module, mutation.text)
         try:
             noticed = (run_tests(self._tree(), names, "-x") for names in own_tests(mutation.module))
             return mutation, next(filter(None, noticed), "")
         finally:
-            self._write(mutation.module, text)
+            self._write(mutation.module, (ROOT / mutation.module).read_text())
 
     def _write(self, module: Path, text: str) -> None:
         path, time_sec = self._tree() / module, next(self._times)
@@ -251,11 +222,11 @@ def chosen(seed: int, modules: int, each: int, only: Sequence[str]) -> list[Muta
     return [one for path in paths for one in _sample(draw, mutations(path), each)]
 
 
-def _sample(draw: random.Random, found: Sequence[Mutation], count: int) -> list[Mutation]:
+def _sample(draw: random.Random, drawn_from: Sequence[Mutation], count: int) -> list[Mutation]:
     """Draws mutations of different lines."""
-    lines = sorted({one.line_no for one in found})
+    lines = sorted({one.line_no for one in drawn_from})
     drawn = sorted(draw.sample(lines, min(count, len(lines))))
-    return [draw.choice([one for one in found if one.line_no == line_no]) for line_no in drawn]
+    return [draw.choice([one for one in drawn_from if one.line_no == line_no]) for line_no in drawn]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

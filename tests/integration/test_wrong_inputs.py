@@ -6,6 +6,7 @@ import re
 import resource
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -17,22 +18,26 @@ from tests.support.numbered_clips import write_clip
 class Case:
     """The place a case happens in: `arguments` of the command line, and files to spoil."""
 
-    def __init__(self, root, data, out):
-        self.root, self.data, self.out = root, data, out
+    def __init__(self, root, data):
+        self.root, self.data = root, data
         self.config = root / "tiny.yaml"
         self.arguments = []
+
+    def add(self, *arguments):
+        self.arguments += [argument.replace("{root}", str(self.root)) for argument in arguments]
 
     def set(self, *overrides):
         self.arguments += overriding(*overrides)
 
-    def edit(self, old, new):
+    def edit(self, old, new, *overrides):
         text = self.config.read_text()
         assert old in text
         self.config.write_text(text.replace(old, new))
+        self.set(*overrides)
 
     def list_of(self, text, split="train"):
         path = self.root / f"{split}.list"
-        path.write_text(text)
+        path.write_text(text.replace("{root}", str(self.root)))
         self.set(f"DATASET.{split}.file_path={path}")
 
     def video(self, content):
@@ -42,9 +47,6 @@ class Case:
             path.write_bytes(content)
         self.set("DATASET.train.data_prefix=''")
         self.list_of("".join(f"{path.parent}/./{'./' * i}{path.name} {i}\n" for i in range(4)))
-
-    def clip(self):
-        return sorted((self.data / "train").iterdir())[0].read_bytes()
 
 
 # name: message, overrides
@@ -119,16 +121,41 @@ VIDEOS = {
     "missing_video": (r"broken\.mp4.*no such file", None),
     "text_named_mp4": (r"broken\.mp4: ", b"this is a text file\n" * 40),
     "random_bytes_named_mp4": (r"broken\.mp4: ", np.random.default_rng(0).bytes(4096)),
+    "picture_named_mp4": (
+        r"broken\.mp4.*picture|still image",
+        cv2.imencode(".jpg", np.full((48, 48, 3), 99, np.uint8))[1].tobytes(),
+    ),
 }
-CASES = {
-    **{name: (lambda c, held=held: c.video(held), message) for name, (message, held) in VIDEOS.items()},
-    **{
-        name: (lambda c, given=given: c.set(*given), message) for name, (message, *given) in OVERRIDES.items()
-    },
-    **{
-        name: (lambda c, text=text: c.list_of(text.format(root=c.root)), m)
-        for name, (m, text) in LISTS.items()
-    },
+# name: message, further arguments
+ARGUMENTS = {
+    "one_of_many_processes_alone": (r"--fleet: no launcher has started this process", "--fleet"),
+    "missing_weights": (r"none\.pdparams", "-w", "{root}/none.pdparams"),
+    "evaluation_without_weights": (
+        r"WeightError: 'other' holds no weights: "
+        r"train with  paddlevideo-fast train \S+tiny\.yaml  or give .* -w",
+        *("--test", "-o", "output_dir=other"),
+    ),
+    "a_test_of_weights_of_another_class_count": (
+        r"num_classes|head\.fc\.weight",
+        *("-o", "MODEL.head.num_classes=9", "--test", "-w", "{root}/out/tiny_epoch_00001.pdparams"),
+    ),
+}
+# name: message, what the config says and what it says instead, overrides
+EDITS = {
+    "broken_yaml": (r"tiny\.yaml:\d+", "{name: CenterCropMetric}", "{name: CenterCropMetric"),
+    "typo_in_a_key": (
+        r"tiny\.yaml:\d+  OPTIMIZER\.momentun: unknown key for Momentum; did you mean 'momentum'\?",
+        *("momentum: 0.9", "momentun: 0.9"),
+    ),
+    "missing_argument": (r"MODEL\.head\.num_classes: missing", "num_classes: 4, ", ""),
+    "problems_of_an_override_and_of_the_file": (
+        r"2 problems\n  -o #1  'epochs'.*\n.*tiny\.yaml:\d+  OPTIMIZER\.momentun",
+        *("momentum: 0.9", "momentun: 0.9", "epochs"),
+    ),
+    "bases_in_a_circle": (
+        r"_BASE_: files inherit in a circle",
+        *("MODEL:\n", "_BASE_: tiny.yaml\nMODEL:\n"),
+    ),
 }
 
 
@@ -140,38 +167,18 @@ def case(message):
     return add
 
 
-# --- the command line and the config
+CASES = {
+    **{name: (lambda c, held=held: c.video(held), message) for name, (message, held) in VIDEOS.items()},
+    **{name: (lambda c, given=given: c.set(*given), m) for name, (m, *given) in OVERRIDES.items()},
+    **{name: (lambda c, given=given: c.edit(*given), m) for name, (m, *given) in EDITS.items()},
+    **{name: (lambda c, text=text: c.list_of(text), m) for name, (m, text) in LISTS.items()},
+    **{name: (lambda c, given=given: c.add(*given), m) for name, (m, *given) in ARGUMENTS.items()},
+}
 
 
 @case(r"no_such\.yaml")
 def missing_config(c):
     c.config = c.root / "no_such.yaml"
-
-
-@case(r"tiny\.yaml:\d+")
-def broken_yaml(c):
-    c.edit("METRIC: {name: CenterCropMetric}", "METRIC: {name: CenterCropMetric")
-
-
-@case(r"tiny\.yaml:\d+  OPTIMIZER\.momentun: unknown key for Momentum; did you mean 'momentum'\?")
-def typo_in_a_key(c):
-    c.edit("momentum: 0.9", "momentun: 0.9")
-
-
-@case(r"MODEL\.head\.num_classes: missing")
-def missing_argument(c):
-    c.edit("num_classes: 4, ", "")
-
-
-@case(r"--fleet: no launcher has started this process")
-def one_of_many_processes_alone(c):
-    c.arguments.append("--fleet")
-
-
-@case(r"2 problems\n  -o #1  'epochs'.*\n.*tiny\.yaml:\d+  OPTIMIZER\.momentun")
-def problems_of_an_override_and_of_the_file(c):
-    c.edit("momentum: 0.9", "momentun: 0.9")
-    c.set("epochs")
 
 
 @case(r"-o #1  MULTIGRID: epoch_factor 0\.1 leaves none of the 2 epochs")
@@ -191,32 +198,14 @@ def validation_without_data(c):
     c.config.write_text("".join(line for line in lines if not line.startswith("  valid: {format")))
 
 
-@case(r"_BASE_: files inherit in a circle")
-def bases_in_a_circle(c):
-    c.config.write_text(f"_BASE_: {c.config.name}\n" + c.config.read_text())
-
-
-# --- annotation lists
-
-
-# --- files that do not decode; here all of them, which is past any share
-
-
 @case(r"broken\.mp4: ")
 def truncated_video(c):
-    c.video(c.clip()[:900])
-
-
-@case(r"broken\.mp4.*picture|still image")
-def picture_named_mp4(c):
-    import cv2
-
-    c.video(cv2.imencode(".jpg", np.full((48, 48, 3), 99, np.uint8))[1].tobytes())
+    c.video(sorted((c.data / "train").iterdir())[0].read_bytes()[:900])
 
 
 @case(r"max_bad_share")
 def validation_of_nothing_but_bad_files(c):
-    c.list_of("".join(f"{c.root}/./{'./' * i}none.mp4 0\n" for i in range(4)), "valid")
+    c.list_of("".join(f"{{root}}/./{'./' * i}none.mp4 0\n" for i in range(4)), "valid")
 
 
 @case(r"frames|different shapes|one size")
@@ -227,51 +216,32 @@ def clips_of_different_shapes(c):
     c.list_of("".join(f"{path} 0\n" for path in [*names, c.root / "wide.mp4"]))
 
 
-# --- weights and checkpoints
+class Evil:
+    """Makes a folder where it is unpickled."""
 
+    def __init__(self, folder):
+        self.folder = folder
 
-@case(r"none\.pdparams")
-def missing_weights(c):
-    c.arguments += ["-w", str(c.root / "none.pdparams")]
-
-
-@case(
-    r"WeightError: 'other' holds no weights: train with  paddlevideo-fast train \S+tiny\.yaml  or give .* -w"
-)
-def evaluation_without_weights(c):
-    c.arguments += ["--test", "-o", "output_dir=other"]
-
-
-@case(r"num_classes|head\.fc\.weight")
-def a_test_of_weights_of_another_class_count(c):
-    c.set("MODEL.head.num_classes=9")
-    c.arguments += ["--test", "-w", str(c.out / "tiny_epoch_00001.pdparams")]
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
 
 
 @case(r"bad\.pdparams")
-def weights_that_are_no_weights(c):
-    (c.root / "bad.pdparams").write_bytes(b"not a pickle at all")
-    c.arguments += ["-w", str(c.root / "bad.pdparams")]
+def weights_that_are_no_weights(c, content=b"not a pickle at all"):
+    (c.root / "bad.pdparams").write_bytes(content)
+    c.add("-w", "{root}/bad.pdparams")
 
 
 @case(r"bad\.pdparams")
 def weights_that_run_code(c):
-    class Evil:
-        def __reduce__(self):
-            return os.mkdir, (str(c.root / "ran"),)
-
-    (c.root / "bad.pdparams").write_bytes(pickle.dumps({"a": Evil()}))
-    c.arguments += ["-w", str(c.root / "bad.pdparams")]
+    weights_that_are_no_weights(c, pickle.dumps({"a": Evil(c.root / "ran")}))
 
 
 @case(r"tiny_epoch_00001\.pdopt' is missing or altered")
 def cut_off_checkpoint(c):
-    path = c.out / "tiny_epoch_00001.pdopt"
+    path = c.root / "out/tiny_epoch_00001.pdopt"
     path.write_bytes(path.read_bytes()[:1000])
     c.set("resume=auto", "epochs=2")
-
-
-# --- the run
 
 
 @case(r"output folder '.*' cannot be written.*output_dir")
@@ -288,7 +258,7 @@ def contents(folder: Path):
 @pytest.mark.parametrize("name", list(CASES))
 def test_wrong_input(name, tmp_path, motion_data, after_run, tiny_config, capfd):
     prepare, message = CASES[name]
-    place = Case(tmp_path, motion_data, after_run)
+    place = Case(tmp_path, motion_data)
     prepare(place)
     before = contents(after_run)
     code = main(["-c", str(place.config), *place.arguments])
