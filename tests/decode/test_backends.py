@@ -72,20 +72,6 @@ def test_cv2_agrees_on_real_clips(real_clips_dir):
 
 
 @pytest.mark.annex
-@pytest.mark.parametrize("degrees", [90, 180, 270])
-def test_rotation(degrees, make_clip, frame_number, tmp_path):
-    """A phone's clip is shown upright: clockwise by what its header says."""
-    path = make_clip(tmp_path / "clip.mov", 5, rotation=degrees)
-    with open_video(path) as reader, open_video(path, "cv2") as other:
-        frames = reader.read([4])
-        assert (
-            frames.shape[1:3] == (reader.height, reader.width) == ((48, 80) if degrees == 180 else (80, 48))
-        )
-        assert frame_number(np.rot90(frames[0], degrees // 90)) == 4
-        assert np.abs(frames.astype(int) - other.read([4])).mean() < 2
-
-
-@pytest.mark.annex
 def test_cv2_reports_the_end_of_a_damaged_file(broken_videos):
     assert check_video(str(broken_videos["damaged"]), "cv2") is not None
 

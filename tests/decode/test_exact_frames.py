@@ -90,36 +90,6 @@ def test_pairs_across_groups(make_clip, tmp_path):
                 assert np.array_equal(frames, np.stack([expected[first], expected[second]])), (first, second)
 
 
-def test_edit_list_hides_frames(make_clip, frame_number, tmp_path):
-    """An MP4 cut without re-encoding: its first frames are there for decoding only."""
-    whole = make_clip(tmp_path / "whole.mp4", 40, bframes=2, gop=20)
-    path = tmp_path / "cut.mp4"
-    with av.open(str(whole)) as source, av.open(str(path), "w") as target:
-        stream = source.streams.video[0]
-        copy = target.add_stream_from_template(stream)
-        frame_ticks = int(1 / (25 * stream.time_base))
-        for packet in source.demux(stream):
-            if packet.size:
-                packet.pts -= 5 * frame_ticks
-                packet.dts -= 5 * frame_ticks
-                packet.stream = copy
-                target.mux(packet)
-    expected = in_sequence(path)
-    assert [frame_number(frame) for frame in expected] == list(range(5, 40))
-    assert_exact(path, expected)
-
-
-def test_stream_that_begins_inside_a_group(make_clip, tmp_path):
-    """A transport stream joined late: what comes before its first key frame does not count."""
-    whole = make_clip(tmp_path / "whole.ts", 60, bframes=3, gop=12, options=OPEN_GOP)
-    data = whole.read_bytes()
-    path = tmp_path / "late.ts"
-    path.write_bytes(data[: 188 * 3] + data[len(data) // 3 // 188 * 188 :])
-    expected = in_sequence(path)
-    assert 0 < len(expected) < 60
-    assert_exact(path, expected)
-
-
 def test_real_clips(real_clips_dir):
     clips = [p for p in sorted(real_clips_dir.iterdir()) if p.suffix in (".mp4", ".avi", ".mkv", ".mov")]
     clips = [path for path in clips if path.stem != "corrupted"]

@@ -134,9 +134,10 @@ def test_cuts_of_open_groups(codec, options, tmp_path):
             assert_reads(tmp_path / name, expected)
 
 
-def test_hevc_that_was_recorded_from_its_middle_on(tmp_path):
+@pytest.mark.parametrize(("codec", "options"), [("libx264", OPEN_GOP), ("libx265", X265)])
+def test_a_stream_that_was_recorded_from_its_middle_on(codec, options, tmp_path):
     """A transport stream that begins with pictures before the first key picture."""
-    write_clip(tmp_path / "whole.ts", 120, codec="libx265", gop=30, options=X265)
+    write_clip(tmp_path / "whole.ts", 120, codec=codec, gop=30, options=options)
     data, path = (tmp_path / "whole.ts").read_bytes(), tmp_path / "late.ts"
     path.write_bytes(data[: 188 * 3] + data[len(data) // 3 // 188 * 188 :])
     expected = as_played(path)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import check_video, open_video
-from paddlevideo_fast.decode.mpeg4 import NO_VOP, NOT_CODED, Unpacker
 from tests.support.exact_corpus import (
     Edit,
     in_sequence,
@@ -104,26 +103,3 @@ def test_a_row_that_does_not_end(left_out, lost, tmp_path):
     write_clip(path, 25, codec="mpeg4", bframes=2, gop=18, arrange=leave_out)
     assert left_out == 24 or bytes(packets_of(path)[left_out]).startswith(b"\0\0\1\xb0")
     assert_frames(path, [number for number in range(25) if number != lost])
-
-
-def unpack(packets: list[Any]) -> tuple[list[Any], list[int]]:
-    unpacked, kinds = zip(*Unpacker(b"")(packets))
-    return list(unpacked), list(kinds)
-
-
-@pytest.mark.smoke
-def test_what_is_in_a_packet(tmp_path):
-    path = tmp_path / "clip.avi"
-    write_clip(path, 7, codec="mpeg4", bframes=2, arrange=pack_as_xvid)
-    packets = packets_of(path)
-    unpacked, kinds = unpack(packets)
-    assert kinds == [0, 1, 2, 2, 1, 2, 2]
-    assert [packet.pts for packet in unpacked] == [packet.pts for packet in packets]
-    assert sum(packet.size for packet in unpacked) == sum(packet.size for packet in packets) - 2 * 6
-    nothing = with_data(packets[0], b"\0\0\1\xb2text")
-    assert unpack([*packets, nothing])[1][-1] == NO_VOP
-    ends = with_data(packets[0], b"\0\0\1\xb0\1")
-    assert unpack([*packets[:2], ends, packets[0]])[1] == [0, 1, NO_VOP, 0]
-    assert unpack([*packets, with_data(packets[0], uncoded_vop(bytes(packets[0])))])[1][-1] == NOT_CODED
-    # no layer says where the bit is
-    assert unpack([with_data(packets[0], uncoded_vop(bytes(packets[0])))])[1] == [NO_VOP]

@@ -33,27 +33,3 @@ THREE = FrameIndex([0, 1, 2, 3, 4, 5, 7, 6, 8], [0, 3, 6], 9)
 )
 def test_spans(index, wanted, expected):
     assert index.spans(wanted) == expected
-
-
-@pytest.mark.parametrize(
-    ("index", "place", "spare", "expected"),
-    [
-        (OPEN, 3, True, [3]),
-        (OPEN, 3, False, [3, 4, 6, 7, 8]),  # and what leads the next group
-        (OPEN, 5, False, [5, 6, 7, 8, 9]),
-        (CLOSED, 1, False, [1, 2]),
-        (CLOSED, 0, False, [0, 1, 2]),
-        (CLOSED, 5, False, [5]),
-    ],
-)
-def test_damage_spreads_to_the_end_of_the_group_and_to_what_leads_the_next(index, place, spare, expected):
-    assert list(index.undecodable(place, spare)) == expected
-
-
-def test_decoding_begins_with_key_packets():
-    assert [place for place in range(10) if OPEN.is_access_point(place)] == [0, 5]
-    late = FrameIndex([0, 1, 2], [1], 3)  # the first packet is none: decoding begins with it all the same
-    assert [place for place in range(3) if late.is_access_point(place)] == [0, 1]
-    assert OPEN.one_to_one
-    assert not FrameIndex([0, 2], [0], 3).one_to_one
-    assert FrameIndex([0, 2, 1], [0], 3, hidden=[2]).shown == [0, 1]

@@ -22,7 +22,6 @@ from paddlevideo_fast.apps.predict.predictor import (
     timing,
 )
 from paddlevideo_fast.apps.predict.program import PaddleProgram
-from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError
 from paddlevideo_fast.loader import build_dataset, build_loader
 from paddlevideo_fast.modeling import Preprocess
@@ -123,22 +122,6 @@ def test_the_command_on_real_clips(exported, predict, real_clips_dir):
     assert err.count("VideoDecodeError") == 1
     code, out, err = predict("-i", real_clips_dir / "mma_demo.mp4", "--model_file", program)
     assert (code, len(out.splitlines()), err) == (0, 6, "")
-
-
-def test_what_paddle_prints_is_not_in_the_json(exported, real_clips_dir, capfd):
-    """The passes of oneDNN print on the stdout of the process."""
-    program = exported("slowfast", FLOAT32).program.with_suffix("")
-    words = [
-        "predict",
-        str(program),
-        "-i",
-        str(real_clips_dir / "mma_demo.mp4"),
-        "--json",
-        "--enable_mkldnn=1",
-    ]
-    capfd.readouterr()  # of the export
-    assert main(words) == 0
-    assert len(json.loads(capfd.readouterr().out)) == 1
 
 
 def test_a_bad_file_is_one_error_and_the_others_go_on(exported, predict, make_clip, broken_videos, tmp_path):
