@@ -1,6 +1,7 @@
 """The server answers as `predict` does, and refuses in one clear answer what it cannot use."""
 
 import base64
+import contextlib
 import gzip
 import http.client
 import json
@@ -11,6 +12,8 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -170,40 +173,45 @@ def test_videos_beyond_the_limits_are_refused(server, make_clip, tmp_path, video
     assert server.ask("predict", video.read_bytes())[0] == 200
 
 
-def test_a_video_that_needs_too_much_memory_is_refused(program, make_clip, tmp_path):
-    recipe = Predictor(program).recipe
-    limits = VideoLimits(memory_mb=32)
-    readers = Readers(ReadingSettings(recipe.views, recipe.settings.imports, limits), 1)
-    large = make_clip(tmp_path / "large.mp4", num_frames=2, size=(4096, 2304))
+@pytest.fixture
+def start_readers(program):
+    """`start_readers(imports, memory_mb=…)`: one process that reads videos for the server."""
+    recipe, started = Predictor(program).recipe, []
+
+    def start(imports=recipe.settings.imports, **limits):
+        started.append(Readers(ReadingSettings(recipe.views, imports, VideoLimits(**limits)), 1))
+        return started[-1]
+
+    yield start
+    for readers in started:
+        readers.close()
+
+
+def read(readers, path, windowing=None, sec=60):
+    """All that a reader gives of a file: the windows, and then the clips of each."""
+    with path.open("rb") as file:
+        return list(readers.read(file.fileno(), windowing, time.monotonic() + sec))
+
+
+def test_a_video_that_needs_too_much_memory_is_refused(start_readers, make_clip, tmp_path):
+    readers = start_readers(memory_mb=32)
+    with pytest.raises(UnusableError, match="needs more memory than the server gives"):
+        read(readers, make_clip(tmp_path / "large.mp4", num_frames=2, size=(4096, 2304)))
     small = make_clip(tmp_path / "small.mp4", num_frames=10, size=(96, 64))
-    for path, expected in ((large, None), (small, (1, 8, 56, 56, 3))):
-        with path.open("rb") as file:
-            read = readers.read(file.fileno(), None, time.monotonic() + 60)
-            if expected is None:
-                with pytest.raises(UnusableError, match="needs more memory than the server gives"):
-                    list(read)
-            else:
-                assert [views.shape for views in list(read)[1:]] == [expected]
-    readers.close()
+    assert [views.shape for views in read(readers, small)[1:]] == [(1, 8, 56, 56, 3)]
 
 
-def test_reading_that_takes_too_long_ends_with_its_process(program, video):
-    recipe = Predictor(program).recipe
-    readers = Readers(ReadingSettings(recipe.views, recipe.settings.imports, VideoLimits()), 1)
+def test_reading_that_takes_too_long_ends_with_its_process(start_readers, video):
+    readers = start_readers()
     before = readers._idle.queue[0]
-    with video.open("rb") as file:
-        with pytest.raises(SlowError, match="takes too long"):
-            list(readers.read(file.fileno(), None, time.monotonic() - 1))
-        assert readers._idle.queue[0] is not before
-        assert len(list(readers.read(file.fileno(), None, time.monotonic() + 60))) == 2
-    readers.close()
+    with pytest.raises(SlowError, match="takes too long"):
+        read(readers, video, sec=-1)
+    assert readers._idle.queue[0] is not before
+    assert len(read(readers, video)) == 2
 
 
-def test_a_reader_names_a_plug_in_that_it_cannot_import(program, video, capfd):
-    readers = Readers(ReadingSettings(Predictor(program).recipe.views, ["./gone.py"], VideoLimits()), 1)
-    with video.open("rb") as file:
-        assert len(list(readers.read(file.fileno(), None, time.monotonic() + 60))) == 2
-    readers.close()
+def test_a_reader_names_a_plug_in_that_it_cannot_import(start_readers, video, capfd):
+    assert len(read(start_readers(["./gone.py"]), video)) == 2
     assert "gone.py cannot be imported" in capfd.readouterr().err
 
 
@@ -233,19 +241,13 @@ def half_sent(server, path="predict"):
 
 
 def children_of(process):
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                with open(f"/proc/{entry}/stat") as file:
-                    parent = int(file.read().rpartition(")")[2].split()[1])
-                with open(f"/proc/{entry}/cmdline") as file:
-                    words = file.read()
-            except OSError:
-                continue
-            if parent == process.pid and "spawn_main" in words:
-                found.append(int(entry))
-    return found
+    pids = []
+    for children in Path(f"/proc/{process.pid}/task").glob("*/children"):
+        for pid in children.read_text().split():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text():
+                    pids.append(int(pid))
+    return pids
 
 
 def sent(server, data, path="predict"):
@@ -314,57 +316,45 @@ def test_a_killed_reader_is_replaced(server, video):
     assert children_of(server.process) != [reader]
 
 
-def test_a_reader_that_a_video_ends_is_replaced_and_a_gone_client_costs_none(program, video):
-    recipe = Predictor(program).recipe
-    readers = Readers(ReadingSettings(recipe.views, recipe.settings.imports, VideoLimits()), 1)
+def test_a_reader_that_a_video_ends_is_replaced_and_a_gone_client_costs_none(start_readers, video):
+    readers = start_readers()
     first = readers._idle.queue[0]
     with video.open("rb") as file:
         for _ in range(3):
-            read = readers.read(file.fileno(), Windowing(0.1), time.monotonic() + 60)
-            assert next(read).windows
-            read.close()
-        assert len(list(readers.read(file.fileno(), None, time.monotonic() + 60))) == 2
+            reading = readers.read(file.fileno(), Windowing(0.1), time.monotonic() + 60)
+            assert next(reading).windows
+            reading.close()
+        assert len(read(readers, video)) == 2
         assert readers._idle.queue[0] is first
-        read = readers.read(file.fileno(), Windowing(0.1), time.monotonic() + 60)
-        assert next(read).windows
+        reading = readers.read(file.fileno(), Windowing(0.1), time.monotonic() + 60)
+        assert next(reading).windows
         first._process.kill()
         first._process.join()
         with pytest.raises(UnusableError, match=r"ended the process that read it \(exit code -9\)"):
-            list(read)
-        assert len(list(readers.read(file.fileno(), None, time.monotonic() + 60))) == 2
-    readers.close()
+            list(reading)
+    assert len(read(readers, video)) == 2
 
 
-def test_a_reader_that_cannot_be_started_is_started_later(program, video, monkeypatch):
-    recipe = Predictor(program).recipe
-    readers = Readers(ReadingSettings(recipe.views, recipe.settings.imports, VideoLimits()), 1)
-
-    def fail(settings):
-        raise OSError(11, "Resource temporarily unavailable")
-
-    with video.open("rb") as file:
-        monkeypatch.setattr("paddlevideo_fast.apps.serve.reading._Process", fail)
-        readers._idle.queue[0]._process.kill()
-        for _ in range(2):
-            with pytest.raises(SlowError, match="no process to read the video can be started"):
-                list(readers.read(file.fileno(), None, time.monotonic() + 60))
-        monkeypatch.undo()
-        assert len(list(readers.read(file.fileno(), None, time.monotonic() + 60))) == 2
-    readers.close()
+def test_a_reader_that_cannot_be_started_is_started_later(start_readers, video, monkeypatch):
+    readers = start_readers()
+    fail = Mock(side_effect=OSError(11, "Resource temporarily unavailable"))
+    monkeypatch.setattr("paddlevideo_fast.apps.serve.reading._Process", fail)
+    readers._idle.queue[0]._process.kill()
+    for _ in range(2):
+        with pytest.raises(SlowError, match="no process to read the video can be started"):
+            read(readers, video)
+    monkeypatch.undo()
+    assert len(read(readers, video)) == 2
 
 
-def test_an_error_of_this_package_does_not_cost_the_process(program, video):
-    recipe = Predictor(program).recipe
-    readers = Readers(ReadingSettings(recipe.views, recipe.settings.imports, VideoLimits()), 1)
+def test_an_error_of_this_package_does_not_cost_the_process(start_readers, video):
+    readers, windowing = start_readers(), Windowing(0.1)
     first = readers._idle.queue[0]
-    windowing = Windowing(0.1)
     object.__setattr__(windowing, "stride_sec", "x")
-    with video.open("rb") as file:
-        with pytest.raises(UnusableError, match="makes its reader fail"):
-            list(readers.read(file.fileno(), windowing, time.monotonic() + 60))
-        assert len(list(readers.read(file.fileno(), None, time.monotonic() + 60))) == 2
+    with pytest.raises(UnusableError, match="makes its reader fail"):
+        read(readers, video, windowing)
+    assert len(read(readers, video)) == 2
     assert readers._idle.queue[0] is first
-    readers.close()
 
 
 @pytest.mark.parametrize(
