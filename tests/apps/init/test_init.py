@@ -59,6 +59,18 @@ def run(tmp_path, monkeypatch):
     return lambda *words: main(["init", *map(str, words), "--workers", "1"])
 
 
+def fill(folder, videos, classes, name="{}.mp4"):
+    """Copies videos in turns into folders of classes; their names are their numbers."""
+    for number, video in enumerate(videos):
+        put(video, folder / classes[number % len(classes)] / name.format(number))
+
+
+def rows_of(folder):
+    """Side → rows of the lists with fields."""
+    texts = {side: (folder / f"{side}.jsonl").read_text() for side in ("train", "valid")}
+    return {side: [json.loads(line) for line in text.splitlines()] for side, text in texts.items()}
+
+
 def lists(folder: Path):
     return {
         side: [line.rsplit(" ", 1) for line in (folder / f"{side}.list").read_text("utf-8").splitlines()]
@@ -120,8 +132,7 @@ def test_a_second_run_keeps_the_config_and_the_sides(run, folder, tmp_path, vide
     before = lists(tmp_path / "my_set")
     config = tmp_path / "my_set" / "config.yaml"
     config.write_text(config.read_text("utf-8") + "seed: 7\n", "utf-8")
-    for number, video in enumerate(videos[20:]):
-        shutil.copy(video, folder / "打球" / f"new_{number}.mp4")
+    fill(folder, videos[20:], ["打球"], "new_{}.mp4")
     run(folder, "--output", "my_set")
     after = lists(tmp_path / "my_set")
     for side, lines in before.items():
@@ -143,11 +154,9 @@ def test_folders_that_are_a_split(run, videos, tmp_path):
 
 
 def test_a_table_and_a_list(run, videos, tmp_path, motion_dataset):
-    table = tmp_path / "all.csv"
     names = ('"swim, fast"', "run/jump")
-    rows = [f'"{video}",{names[number % 2]}' for number, video in enumerate(videos[:8])]
-    table.write_text("\n".join(["Path,Label", *rows]))
-    assert run(table, "--output", "out") == 0
+    rows = [(f'"{video}"', names[number % 2]) for number, video in enumerate(videos[:8])]
+    assert run(table(tmp_path / "all.csv", "Path,Label", rows), "--output", "out") == 0
     assert (tmp_path / "out/classes.txt").read_text() == "run/jump\nswim, fast\n"
     labels = Counter(label for lines in lists(tmp_path / "out").values() for _, label in lines)
     assert labels == {"0": 4, "1": 4}
@@ -213,8 +222,7 @@ def test_a_class_keeps_its_number(run, folder, tmp_path, videos, capfd):
 
 
 def test_classes_that_are_called_by_numbers_keep_their_numbers(run, videos, tmp_path):
-    for name in ("1", "2", "3"):
-        put(videos[0], tmp_path / "set" / name / "1.mp4")
+    fill(tmp_path / "set", videos[:3], "123")
     assert run("set", "--output", "out") == 0
     shutil.copytree(tmp_path / "set/1", tmp_path / "set/10")
     assert run("set", "--output", "out") == 0
@@ -245,22 +253,19 @@ def test_only_the_key_of_the_number_of_classes_grows(run, folder, tmp_path, vide
 
 
 def test_groups_of_a_list_keep_their_side(run, videos, tmp_path, capfd):
-    table = tmp_path / "x.csv"
-    rows = [f"{video},{'ab'[number % 2]},cam {number // 4}" for number, video in enumerate(videos[:24])]
+    rows = [(video, "ab"[number % 2], f"cam {number // 4}") for number, video in enumerate(videos[:24])]
 
-    def write(rows):
-        table.write_text("\n".join(["path,label,group", *rows]))
+    def listed(rows):
+        return table(tmp_path / "x.csv", "path,label,group", rows)
 
     def sides():
-        lists = {side: (tmp_path / f"out/{side}.jsonl").read_text() for side in ("train", "valid")}
-        return {json.loads(line)["group"]: side for side, text in lists.items() for line in text.splitlines()}
+        return {row["group"]: side for side, rows in rows_of(tmp_path / "out").items() for row in rows}
 
-    write(rows)
-    assert run(table, "--output", "out") == 0
+    assert run(listed(rows), "--output", "out") == 0
     before = sides()
     capfd.readouterr()
-    write([*rows, *(f"{video},a,cam 9" for video in videos[24:28])])
-    assert run(table, "--output", "out", "--seed", "5", "--valid_share", "0.5") == 0
+    more = listed([*rows, *((video, "a", "cam 9") for video in videos[24:28])])
+    assert run(more, "--output", "out", "--seed", "5", "--valid_share", "0.5") == 0
     assert {group: side for group, side in sides().items() if group != "cam 9"} == before
     told = capfd.readouterr().out
     assert "--seed 5, and 0 before, decides about new videos only" in told
@@ -377,10 +382,7 @@ def test_a_list_with_spans_and_groups(run, videos, tmp_path, capfd):
     told = "".join(capfd.readouterr())
     assert "x.csv:34: " in told
     assert "the span 1 to 9 s is not inside the video" in told
-    found = {
-        side: [json.loads(line) for line in (tmp_path / f"out/{side}.jsonl").read_text().splitlines()]
-        for side in ("train", "valid")
-    }
+    found = rows_of(tmp_path / "out")
     assert sum(map(len, found.values())) == 32
     groups = [{row["group"] for row in rows} for rows in found.values()]
     assert all(groups)
@@ -399,12 +401,7 @@ def test_a_list_with_several_labels(run, videos, tmp_path, capfd):
     rows = [{"path": str(video), "label": labels[number % 4]} for number, video in enumerate(videos[:24])]
     (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert run("x.jsonl", "--output", "out") == 0
-    found = {
-        side: [
-            json.loads(line)["label"] for line in (tmp_path / f"out/{side}.jsonl").read_text().splitlines()
-        ]
-        for side in ("train", "valid")
-    }
+    found = {side: [row["label"] for row in rows] for side, rows in rows_of(tmp_path / "out").items()}
     assert sum(map(len, found.values())) == 24
     for rows in found.values():
         sets = {tuple(sorted([row] if isinstance(row, int) else row)) for row in rows}
@@ -423,8 +420,7 @@ def test_a_list_with_several_labels(run, videos, tmp_path, capfd):
 
 def test_a_folder_with_its_videos_is_moved(run, videos, tmp_path):
     """No path of the config is absolute, and another folder reads the same clips."""
-    for number, video in enumerate(videos[:12]):
-        put(video, tmp_path / "here/videos" / "ab"[number % 2] / f"{number}.mp4")
+    fill(tmp_path / "here/videos", videos[:12], "ab")
     assert run("here/videos", "--output", "here/my_set", "--recipe", "slowfast") == 0
     text = (tmp_path / "here/my_set/config.yaml").read_text()
     assert str(tmp_path) not in text
@@ -533,8 +529,7 @@ def test_what_init_was_told_holds(run, videos, tmp_path, capfd):
 
 
 def test_lists_and_their_folder_hold(run, videos, tmp_path, capfd, monkeypatch):
-    for number, video in enumerate(videos[:16]):
-        put(video, tmp_path / "films" / f"{number}.mp4")
+    fill(tmp_path, videos[:16], ["films"])
     rows = [(f"{number}.mp4", "ab"[number % 2]) for number in range(16)]
     table(tmp_path / "train.csv", "path,label", rows[:10])
     table(tmp_path / "valid.csv", "path,label", rows[10:])
@@ -557,8 +552,7 @@ def test_lists_and_their_folder_hold(run, videos, tmp_path, capfd, monkeypatch):
 
 
 def test_videos_that_have_moved_keep_their_side(run, videos, tmp_path, capfd):
-    for number, video in enumerate(videos[:16]):
-        put(video, tmp_path / "sets/old" / "ab"[number % 2] / f"{number}.mp4")
+    fill(tmp_path / "sets/old", videos[:16], "ab")
     assert run("sets/old", "--output", "out") == 0
     before = lists(tmp_path / "out")
     rows = [(path, "ab"[int(label)]) for side in before.values() for path, label in side]
@@ -576,8 +570,7 @@ def test_videos_that_have_moved_keep_their_side(run, videos, tmp_path, capfd):
 
 
 def test_a_list_of_numbers_takes_the_names_of_the_set(run, videos, tmp_path, capfd):
-    for number, video in enumerate(videos[:8]):
-        put(video, tmp_path / "set" / ("run", "walk")[number % 2] / f"{number}.mp4")
+    fill(tmp_path / "set", videos[:8], ("run", "walk"))
     assert run("set", "--output", "out") == 0
     lines = [f"{('run', 'walk')[number % 2]}/{number}.mp4 {number % 2}" for number in range(8)]
     (tmp_path / "set/x.list").write_text("\n".join(lines))
@@ -603,8 +596,7 @@ def test_a_list_of_numbers_takes_the_names_of_the_set(run, videos, tmp_path, cap
 
 def test_names_of_digits_are_names(run, videos, tmp_path, capfd):
     names = ["3", "1", "2", "10"]
-    for number, video in enumerate(videos[:16]):
-        put(video, tmp_path / "set" / names[number % 4] / f"{number}.mp4")
+    fill(tmp_path / "set", videos[:16], names)
     (tmp_path / "names.txt").write_text("\n".join(names))
     assert run("set", "--output", "out", "--classes", "names.txt") == 0
     for path, label in [line for side in lists(tmp_path / "out").values() for line in side]:
@@ -622,8 +614,7 @@ def test_names_of_digits_are_names(run, videos, tmp_path, capfd):
 
 def test_names_that_look_alike(run, videos, tmp_path, capfd):
     names = ["Walk", "walk", "walk ", "caf\u00e9", "cafe\u0301"]
-    for number, video in enumerate(videos[:20]):
-        put(video, tmp_path / "set" / names[number % 5] / f"{number}.mp4")
+    fill(tmp_path / "set", videos[:20], names)
     assert run("set", "--output", "out") == 0
     assert (tmp_path / "out/classes.txt").read_text("utf-8").split("\n") == ["Walk", "caf\u00e9", "walk", ""]
     out, err = capfd.readouterr()
@@ -639,8 +630,7 @@ def test_names_that_look_alike(run, videos, tmp_path, capfd):
 
 
 def test_what_is_little_to_learn_from_is_told(run, videos, tmp_path, capfd, make_clip):
-    for number, video in enumerate(videos[:6]):
-        put(video, tmp_path / "set" / "a" / f"{number}.mp4")
+    fill(tmp_path / "set", videos[:6], "a")
     for count in (1, 2):
         make_clip(tmp_path / f"set/a/frames_{count}.mp4", count, size=(32, 32))
     make_clip(tmp_path / "set/a/phone.3gp", 16, size=(176, 144), codec="mpeg4")
