@@ -1,11 +1,15 @@
-"""The tables of the pages are what the result files say."""
+"""The tables of the pages are what the result files say; a call in a process that dies is lost alone."""
 
 import json
+import os
 import re
+import signal
+import time
 
 import pytest
 
 from benchmarks import tables
+from benchmarks.isolated import Lost, map_isolated
 from benchmarks.measuring import RESULTS
 from paddlevideo_fast.errors import PaddleVideoFastError
 
@@ -58,3 +62,23 @@ def test_every_result_names_its_environment():
 def test_a_chart_is_a_picture(draw, tmp_path):
     draw(tmp_path / "chart.png")
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
+# --- A call in a process of its own that dies or hangs is lost alone
+
+
+def test_a_call_that_dies_or_hangs_is_lost_alone():
+    assert list(map_isolated(_misbehave, range(4), limit_sec=3)) == [
+        0,
+        Lost("the process dies with -9"),
+        Lost("hangs for 3 s"),
+        3,
+    ]
+
+
+def _misbehave(task):
+    if task == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if task == 2:
+        time.sleep(60)
+    return task

@@ -1,4 +1,4 @@
-"""Every optimizer's steps against the update written out in numpy."""
+"""Every optimizer's steps against the update written out in numpy, and the rules of parameters."""
 
 import numpy as np
 import paddle
@@ -328,3 +328,115 @@ def test_the_state_of_each_parameter_is_as_large_as_the_class_says(name):
     kept = [value for key, value in portable_state(optimizer, net).items() if key.startswith("fc.weight")]
     large = sum(value.size for value in kept if value.size > 1)  # Adam has powers of its betas, too
     assert large == OPTIMIZERS.get(name).states_per_parameter * net.fc.weight.size
+
+
+# --- Layer-wise learning rates against a loop with an optimizer for each rate, and what is refused
+
+
+LAYERED = {
+    "framework": "Recognizer2D",
+    "backbone": {"name": "ResNetTSM", "depth": 18, "num_seg": 2, "width": 4, "stage_blocks": [1, 1, 1, 1]},
+    "head": {"name": "TSMHead", "num_classes": 3, "in_channels": 32, "drop_ratio": 0.0, "std": 0.01},
+}
+LAYERED_RATE = 0.02
+BY_HAND = {  # 0.75 to the power of the stages that follow; the head of TSM has factors of its own
+    "backbone.conv.": LAYERED_RATE * 0.2373046875,
+    "backbone.res2a.": LAYERED_RATE * 0.31640625,
+    "backbone.res3a.": LAYERED_RATE * 0.421875,
+    "backbone.res4a.": LAYERED_RATE * 0.5625,
+    "backbone.res5a.": LAYERED_RATE * 0.75,
+    "head.fc.weight": LAYERED_RATE * 5,
+    "head.fc.bias": LAYERED_RATE * 10,
+}
+CLASSES = {"Momentum": paddle.optimizer.Momentum, "AdamW": paddle.optimizer.AdamW}
+
+
+def start():
+    paddle.seed(3)
+    model = build_model(LAYERED)
+    model.train()
+    return model, {name: each for name, each in model.named_parameters() if not each.stop_gradient}
+
+
+def steps(model, optimizers):
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        clips = paddle.to_tensor(rng.standard_normal((4, 2, 3, 24, 24)).astype("float32"))
+        model.loss(model(clips), paddle.to_tensor(rng.integers(0, 3, 4))).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.clear_grad()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_rates_of_the_stages_equal_a_loop_with_an_optimizer_for_each(name):
+    decay = {"weight_decay": 0.1, "decay_bn_bias": True}
+    ours, found = start()
+    optimizer, _ = build_optimizer(
+        {"name": name, "learning_rate": LAYERED_RATE, "layer_decay": 0.75, **decay}, ours
+    )
+    steps(ours, [optimizer])
+    theirs, expected = start()
+    assert all(sum(key.startswith(part) for part in BY_HAND) == 1 for key in expected)
+    steps(
+        theirs,
+        [
+            CLASSES[name](
+                learning_rate=rate,
+                weight_decay=0.1,
+                parameters=[value for key, value in expected.items() if key.startswith(part)],
+            )
+            for part, rate in BY_HAND.items()
+        ],
+    )
+    for key, value in expected.items():
+        np.testing.assert_allclose(found[key].numpy(), value.numpy(), rtol=1e-4, atol=1e-5, err_msg=key)
+
+
+def test_given_multipliers_come_on_top():
+    model, _ = start()
+    section = {"name": "SGD", "learning_rate": 1.0, "layer_decay": 0.5, "lr_multipliers": {"backbone": 0.1}}
+    build_optimizer(section, model)
+    factor = {name: each.optimize_attr["learning_rate"] for name, each in model.named_parameters()}
+    assert factor["backbone.res5a.conv0._conv.weight"] == pytest.approx(0.05)
+    assert factor["backbone.conv._batch_norm.bias"] == pytest.approx(0.1 / 32)
+    assert factor["head.fc.weight"] == 1
+
+
+def test_a_parameter_in_no_stage_is_told():
+    model = paddle.nn.Linear(2, 2)
+    with pytest.raises(ConfigError, match=r"OPTIMIZER\.layer_decay=0\.75: weight belongs to no stage"):
+        build_optimizer({"name": "SGD", "learning_rate": 1.0, "layer_decay": 0.75}, model)
+
+
+# --- The rule of each parameter as a function of names and shapes
+
+
+def rules(**arguments):
+    """Rules of `a`, a layer with a batch norm `a.b`, and of `ab`, whose name begins as that of `a`."""
+    network = paddle.nn.Sequential(("a", paddle.nn.Linear(2, 2)), ("ab", paddle.nn.Linear(2, 2)))
+    network.a.b = paddle.nn.BatchNorm1D(2)
+    return build(OPTIMIZERS, {"name": "SGD", "learning_rate": 1.0, **arguments}).rules(network)
+
+
+@pytest.mark.smoke
+def test_matrices_decay_and_the_longest_name_decides_on_the_rate():
+    assert rules(lr_multipliers={"a": 0.1, "a.b": 0.5, "ab.bias": 10}) == {
+        "a.weight": (True, 0.1),
+        "a.bias": (False, 0.1),
+        "a.b.weight": (False, 0.5),
+        "a.b.bias": (False, 0.5),
+        "ab.weight": (True, 1.0),
+        "ab.bias": (False, 10.0),
+    }
+
+
+def test_decay_on_biases_and_words_that_switch_it_off():
+    found = rules(decay_bn_bias=True, no_weight_decay_name="b.w")
+    assert {name for name, rule in found.items() if not rule.decay} == {"a.b.weight", "ab.weight"}
+
+
+@pytest.mark.parametrize("key", ["a.weigh", "b"])
+def test_an_entry_that_fits_nothing_is_an_error(key):
+    with pytest.raises(ConfigError, match=f"no parameter is called '{key}'"):
+        rules(lr_multipliers={key: 2})
