@@ -6,8 +6,7 @@ from typing import Any
 
 import paddle
 
-from paddlevideo_fast.apps.export.export import clip_shape
-from paddlevideo_fast.apps.predict.recipe import recipe_of
+from paddlevideo_fast.apps.predict.recipe import clip_shape, recipe_of
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.modeling import MacCounter, build_model, count_parameters
 

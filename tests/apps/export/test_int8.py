@@ -9,7 +9,7 @@ import paddle
 import pytest
 import yaml
 
-from paddlevideo_fast.apps.export import export, quantize
+from paddlevideo_fast.apps.export import quantize, targets
 from paddlevideo_fast.apps.export.export import Calibration, ExportOptions, export_model
 from paddlevideo_fast.apps.predict.predictor import Predictor
 from paddlevideo_fast.apps.predict.program import PADDLE_SUFFIXES
@@ -198,10 +198,10 @@ def test_predict_takes_the_program_that_was_measured_as_faster(
         tried.update({runtime: program.model_file for runtime, program in programs.items()})
         return {own: 2.0, "onnxruntime": 1.5, "onnxruntime in int8": int8_sec}
 
-    monkeypatch.setattr(export, "median_times", measured)
+    monkeypatch.setattr(targets, "median_times", measured)
     clip, in_float = np.zeros((1, 8, 56, 56, 3), np.uint8), shutil.copy(files.onnx, tmp_path)
     with caplog.at_level("INFO"):
-        found, speedup = export._timed(files, Path(in_float), usual, clip)
+        found, speedup = targets.time_int8(files.program, Path(in_float), files.onnx, usual, clip)
     assert found == ("onnxruntime" if int8_sec < 2 else own)
     assert speedup == 1.5 / int8_sec
     assert tried == {own: files.program, "onnxruntime": Path(in_float), "onnxruntime in int8": files.onnx}

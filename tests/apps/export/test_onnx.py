@@ -15,8 +15,9 @@ import pytest
 from paddle import nn
 from paddle.static import InputSpec
 
-from paddlevideo_fast.apps.export import export
-from paddlevideo_fast.apps.export.export import ExportOptions, export_model, write_onnx
+from paddlevideo_fast.apps.export import targets
+from paddlevideo_fast.apps.export.export import ExportOptions, export_model
+from paddlevideo_fast.apps.export.onnx_conversion import write_onnx
 from paddlevideo_fast.apps.predict.predictor import Predictor
 from paddlevideo_fast.apps.predict.program import (
     PADDLE_SUFFIXES,
@@ -293,7 +294,7 @@ def test_an_onnx_program_with_other_logits_is_not_kept(exported, trained, tmp_pa
     run, written = trained("tsm"), exported("tsm", FLOAT32).onnx
     weights = {name: value * 1.001 for name, value in run.model.state_dict().items()}
     paddle.save(weights, str(tmp_path / "other.pdparams"))
-    monkeypatch.setattr(export, "write_onnx", lambda model_file, target, opset: shutil.copy(written, target))
+    monkeypatch.setattr(targets, "write_onnx", lambda model_file, target, opset: shutil.copy(written, target))
     with pytest.raises(ProgramError, match=r"\.onnx: its logits are not the network's"):
         export_model(run.cfg, tmp_path / "other.pdparams", tmp_path / "out", options=FLOAT32)
     assert [path.name for path in tmp_path.iterdir()] == ["other.pdparams"]
