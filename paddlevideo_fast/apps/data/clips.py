@@ -86,11 +86,6 @@ class ReadClip(ABC, Generic[Found]):
         """See `work.Task`; it is without what a URL may hold."""
         return digest_of(dataclasses.astuple(self))
 
-    @property
-    def sources(self) -> Sequence[str]:
-        """See `work.Task`."""
-        return [self.path]
-
     def open(self) -> VideoReader:
         """A reader of the clip; raises `VideoDecodeError`."""
         return open_clip(self.path, self.num_frames, self.suffix, self.backend)
