@@ -8,10 +8,10 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.isolated import Lost, map_isolated
 from benchmarks.measuring import Natural
 from benchmarks.reader_trials import READERS, Trial, reader_versions, silence
 from tests.support.exact_corpus import CORPUS, Clip, write_corpus_clip
+from tests.support.isolated import Lost, map_isolated
 from tests.support.numbered_clips import read_number
 
 _LIMIT_SEC = 60

@@ -13,7 +13,6 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from benchmarks.isolated import map_isolated
 from benchmarks.measuring import Natural, Positive, compared, memory_mib, quartiles, ratios, time_in_turn
 from paddlevideo_fast.command_line import count
 from paddlevideo_fast.decode import open_video
@@ -32,6 +31,7 @@ from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.loader.transforms import ClipGeometry, Geometric, crop
 from paddlevideo_fast.sources.packed.dataset import PackedFrameDataset
 from paddlevideo_fast.sources.packed.packed import open_shards
+from tests.support.isolated import map_isolated
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _JPEG_QUALITY = 90

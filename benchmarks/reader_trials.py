@@ -20,13 +20,13 @@ import av
 import cv2
 import numpy as np
 
-from benchmarks.isolated import Lost, map_isolated
 from benchmarks.measuring import ROOT, Natural, Positive
 from paddlevideo_fast.decode import OnCorrupt, open_video
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from tests.support.damaged_clips import NUM_FRAMES, SOURCES, damaged, write_sources
 from tests.support.exact_corpus import CORPUS, Clip, write_corpus_clip
+from tests.support.isolated import Lost, map_isolated
 from tests.support.joined_clips import JOINED, write_joined_clip
 from tests.support.numbered_clips import read_number
 

@@ -36,12 +36,12 @@ import numpy as np
 if __name__ == "__main__":  # of the checkout, wherever the package may be installed
     sys.path[0] = str(Path(__file__).parents[1])
 
-from benchmarks.isolated import Lost, map_isolated
 from paddlevideo_fast import log
 from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord, build_pipeline
+from tests.support.isolated import Lost, map_isolated
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 GOOD = CONFIGS / "quickstart" / "tsm_motion.yaml"

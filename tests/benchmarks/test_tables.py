@@ -9,9 +9,9 @@ import time
 import pytest
 
 from benchmarks import tables
-from benchmarks.isolated import Lost, map_isolated
 from benchmarks.measuring import RESULTS
 from paddlevideo_fast.errors import PaddleVideoFastError
+from tests.support.isolated import Lost, map_isolated
 
 PAGES = tables.pages()
 KNOWN = {*tables.TABLES, "recipes"}

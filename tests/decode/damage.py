@@ -12,11 +12,11 @@ from typing import NamedTuple
 import av
 import numpy as np
 
-from benchmarks.isolated import Lost, map_isolated
 from paddlevideo_fast.decode import VideoReader, open_video
 from paddlevideo_fast.decode.container import LENIENT
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.exact_corpus import write_corpus_clip
+from tests.support.isolated import Lost, map_isolated
 from tests.support.numbered_clips import read_number
 
 _MEMORY_BYTES = 6 << 30
