@@ -21,14 +21,13 @@ from paddlevideo_fast.config.sections import (
     Component,
     ComponentList,
     Group,
-    ListOf,
-    NamedListOf,
     Section,
     Unsupported,
     parts_of,
     tag_of,
 )
 from paddlevideo_fast.config.types import Argument, arguments_of, describe, plain_alternatives
+from paddlevideo_fast.extensions.distillation.sections import ListOf, NamedListOf
 from paddlevideo_fast.registry import Registry
 
 Lines = Iterator[str]

@@ -155,7 +155,7 @@ class ComponentList(Section):
     plain_names: bool = False
 
     def check(self, value: Any, path: KeyPath, found: Findings) -> None:
-        for name, arguments, here in _named_items(value, path, found, self.plain_names):
+        for name, arguments, here in named_items(value, path, found, self.plain_names):
             cls = _look_up(self.registry, name, here, found)
             if cls is not None and not isinstance(arguments, (Mapping, type(None))):
                 found.wrong_value((*here, name), arguments, "a mapping of arguments")
@@ -166,51 +166,8 @@ class ComponentList(Section):
         return build_list(self.registry, value)
 
     def arguments(self, value: Any, path: KeyPath) -> Iterator[Arguments]:
-        for name, given, here in _named_items(value, path, plain_names=True):
+        for name, given, here in named_items(value, path, plain_names=True):
             yield from _arguments_of(self.registry, name, given, (*here, name))
-
-
-@dataclass(frozen=True)
-class ListOf(Section):
-    """A list, each of whose items is the same section.
-
-    Args:
-        item: the section.
-    """
-
-    item: Section
-
-    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
-        if not isinstance(value, list):
-            found.wrong_value(path, value, "a list")
-            return
-        for index, item in enumerate(value):
-            self.item.check(item, (*path, index), found)
-
-    def build(self, value: Any) -> Any:
-        return [self.item.build(item) for item in value]
-
-
-@dataclass(frozen=True)
-class NamedListOf(Section):
-    """A list of one-key mappings from a name of the user's choice to a section; pairs for a constructor.
-
-    Args:
-        item: the section.
-    """
-
-    item: Section
-
-    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
-        for name, item, here in _named_items(value, path, found):
-            self.item.check(item, (*here, name), found)
-
-    def build(self, value: Any) -> Any:
-        return [(name, self.item.build(item)) for pair in value for name, item in pair.items()]
-
-    def arguments(self, value: Any, path: KeyPath) -> Iterator[Arguments]:
-        for name, item, here in _named_items(value, path):
-            yield from self.item.arguments(item, (*here, name))
 
 
 @dataclass(frozen=True)
@@ -411,7 +368,7 @@ def check_arguments(
             found.problem((*path, name), f"missing{owner}; expected {describe(argument.hint)}")
 
 
-def _named_items(
+def named_items(
     value: Any, path: KeyPath, found: Findings | None = None, plain_names: bool = False
 ) -> Iterator[tuple[Any, Any, KeyPath]]:
     """Name, content and path of each item of a list of one-key mappings; notes what is none in `found`."""

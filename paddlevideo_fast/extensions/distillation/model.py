@@ -7,9 +7,10 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from paddlevideo_fast.config.sections import Component, Group, ListOf, NamedListOf, Section
+from paddlevideo_fast.config.sections import Component, Group, Section
 from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.extensions.distillation.sections import ListOf, NamedListOf
 from paddlevideo_fast.modeling.freezing import Freezable, set_frozen
 from paddlevideo_fast.modeling.losses import CrossEntropyLoss, loss_of_each
 from paddlevideo_fast.modeling.preprocess import MixedLabels

@@ -1,0 +1,52 @@
+"""Sections of a config that only networks of several parts have: lists of sections, with names or without."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from paddlevideo_fast.config.document import Findings
+from paddlevideo_fast.config.sections import Arguments, Section, named_items
+from paddlevideo_fast.config.types import KeyPath
+
+
+@dataclass(frozen=True)
+class ListOf(Section):
+    """A list, each of whose items is the same section.
+
+    Args:
+        item: the section.
+    """
+
+    item: Section
+
+    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
+        if not isinstance(value, list):
+            found.wrong_value(path, value, "a list")
+            return
+        for index, item in enumerate(value):
+            self.item.check(item, (*path, index), found)
+
+    def build(self, value: Any) -> Any:
+        return [self.item.build(item) for item in value]
+
+
+@dataclass(frozen=True)
+class NamedListOf(Section):
+    """A list of one-key mappings from a name of the user's choice to a section; pairs for a constructor.
+
+    Args:
+        item: the section.
+    """
+
+    item: Section
+
+    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
+        for name, item, here in named_items(value, path, found):
+            self.item.check(item, (*here, name), found)
+
+    def build(self, value: Any) -> Any:
+        return [(name, self.item.build(item)) for pair in value for name, item in pair.items()]
+
+    def arguments(self, value: Any, path: KeyPath) -> Iterator[Arguments]:
+        for name, item, here in named_items(value, path):
+            yield from self.item.arguments(item, (*here, name))
