@@ -15,7 +15,6 @@ from paddlevideo_fast.metrics.predictions import (
     confusion_matrix,
     hardest,
     mean_class_accuracy,
-    precision_recall,
 )
 
 NUM_CLASSES = 7
@@ -154,21 +153,6 @@ def test_the_hardest_have_the_lowest_scores_of_their_class():
     assert hardest(predictions, 3).tolist() == [0, 3, 2]
     assert predictions.ranking()[2].tolist() == [0, 1]  # of equal scores the lower class
     assert len(hardest(predictions, 10)) == 4
-
-
-def test_precision_and_recall_at_every_threshold():
-    rng = np.random.default_rng(0)
-    scores = np.concatenate([rng.uniform(size=200), [0.0, 1.0, 0.5]])
-    right = rng.uniform(size=203) < scores
-    curve = precision_recall(right, scores, num_thresholds=11)
-    for place in range(11):
-        taken = scores * 10 >= place
-        expected = (taken & right).sum(), (taken & ~right).sum(), (~taken & right).sum()
-        assert tuple(count[place] for count in curve) == expected
-        recall, precision = expected[0] / right.sum(), expected[0] / max(taken.sum(), 1)
-        assert curve.thresholds[place] == pytest.approx(place / 10)
-        assert (curve.recall[place], curve.precision[place]) == pytest.approx((recall, precision))
-        assert curve.f1[place] == pytest.approx(2 * precision * recall / (precision + recall))
 
 
 # --- Top-k against sorting

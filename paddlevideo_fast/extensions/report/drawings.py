@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddlevideo_fast.extensions.report.output import atomic_write
+from paddlevideo_fast.extensions.report.thresholds import precision_recall
 from paddlevideo_fast.log import get_logger, printable
-from paddlevideo_fast.metrics.predictions import Predictions, precision_recall
+from paddlevideo_fast.metrics.predictions import Predictions
 
 Record = Mapping[str, Any]
 

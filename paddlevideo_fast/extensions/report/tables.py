@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddlevideo_fast.extensions.report.output import atomic_write
+from paddlevideo_fast.extensions.report.thresholds import precision_recall
 from paddlevideo_fast.metrics.accuracy import telling
 from paddlevideo_fast.metrics.average_precision import label_results
 from paddlevideo_fast.metrics.predictions import (
@@ -18,7 +19,6 @@ from paddlevideo_fast.metrics.predictions import (
     class_results,
     confusion_matrix,
     hardest,
-    precision_recall,
 )
 
 NUM_TOP = 5
