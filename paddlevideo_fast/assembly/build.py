@@ -10,7 +10,7 @@ import paddle
 
 from paddlevideo_fast.assembly.classes import balance, class_names
 from paddlevideo_fast.assembly.data import Split, make_loader, make_split
-from paddlevideo_fast.assembly.plan import RunPlan, batch_shapes
+from paddlevideo_fast.assembly.plan import RunPlan, batch_shapes, plain_clip
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.spec import ComponentSection
 from paddlevideo_fast.device import tune_gpu
@@ -22,6 +22,7 @@ from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_for_clips
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from paddlevideo_fast.modeling.stages import learned_parameters, parameters_in
+from paddlevideo_fast.modeling.weights import backbone_of
 from paddlevideo_fast.registry import MIXES
 from paddlevideo_fast.schedule import Phase
 from paddlevideo_fast.solver import LearningRate, build_optimizer
@@ -158,6 +159,9 @@ def training_setup(
     model = build_for_clips(spec.model, spec.run.amp, load_pretrained, class_names(spec))
     if told:
         logger.info("device: %s%s", told, ", channels last" if model.layout == "NTHWC" else "")
+    if spec.run.multigrid:
+        num_frames, side, _ = plain_clip(spec, plan.pipelines)
+        backbone_of(model)[0].full_clip = (num_frames, side, side)
     setup = TrainingSetup(plan, model, distribution=distribution)
     for extension in spec.extensions:
         extension.on_model(setup)

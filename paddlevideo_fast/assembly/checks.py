@@ -25,7 +25,6 @@ from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Backbone, activation_of, classes_of
 from paddlevideo_fast.registry import DATASETS, METRICS, did_you_mean
-from paddlevideo_fast.schedule import Phase
 from paddlevideo_fast.solver import LearningRate
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def check_training(plan: "RunPlan", names: Sequence[SplitName], curve: LearningR
             _of_sections(spec, names, pipelines, curve),
             _without_effect(spec),
             *(extension.problems(plan) for extension in spec.extensions),
-            _of_multigrid(spec, plan.phases),
+            _of_multigrid(plan),
         ),
     )
 
@@ -141,7 +140,7 @@ def _of_sections(
     for name in names:
         num_frames, crop_size = _clip(spec, pipelines, name)
         yield from _frames(spec, name, num_frames)
-        yield from _patches(spec, name, crop_size)
+        yield from _patches(spec, _key_of_crop(spec, name), crop_size)
         yield from _pathways(spec, name)
         yield from _clips_per_video(spec, name)
         yield from _decoder(spec, name, pipelines[name].decoder)
@@ -193,11 +192,17 @@ def _frames_problem(spec: RunSpec, num_frames: int) -> str:
     """Why the network cannot take clips of `num_frames` frames, to be read after these words; else empty."""
     for key, divisor in _in_model(spec, Role.FRAME_DIVISOR):
         if num_frames % divisor:
-            return f"do not divide into {key}={divisor}"
+            return f"do not divide into {key}={divisor}; {_nearest(num_frames, divisor)} do"
     for each in arguments_in(spec.config, "MODEL"):
         if issubclass(each.cls, Backbone) and num_frames < each.cls.least_frames:
             return f"are too few for {each.given['name']}, which needs {each.cls.least_frames}"
     return ""
+
+
+def _nearest(size: int, divisor: int) -> str:
+    """The nearest sizes that a divisor divides, in words."""
+    below = size // divisor * divisor
+    return f"{below} or {below + divisor}" if below else f"{divisor}"
 
 
 def _in_model(spec: RunSpec, role: Role) -> Iterator[tuple[str, int]]:
@@ -216,15 +221,20 @@ def _pathways(spec: RunSpec, name: SplitName) -> Problems:
                     yield Problem(f"{each.key(argument)}={divisor}", text)
 
 
-def _patches(spec: RunSpec, name: SplitName, crop_size: int) -> Problems:
-    """Crops that a network cannot cut into patches."""
+def _key_of_crop(spec: RunSpec, name: SplitName) -> str:
+    """The key that sets the side of the clips of a part."""
     steps = arguments_in(spec.config, "PIPELINE", name)
     crops = (each.key(size) for each in steps for size in each.given.keys() & each.with_role(Role.CROP_SIZE))
     *_, key = f"PIPELINE.{name}.transform", *crops  # the last one counts
+    return key
+
+
+def _patches(spec: RunSpec, key: str, side: int) -> Problems:
+    """Crops that a network cannot cut into patches."""
     for network, patch_size in _in_model(spec, Role.SIDE_DIVISOR):
-        if crop_size % patch_size:
-            text = f"clips of {crop_size} pixels do not divide into {spec.where(network)}"
-            yield Problem(key, f"{text}={patch_size}")
+        if side % patch_size:
+            text = f"clips of {side} pixels do not divide into {spec.where(network)}={patch_size}"
+            yield Problem(key, f"{text}; {_nearest(side, patch_size)} do")
 
 
 def _clips_per_video(spec: RunSpec, name: SplitName) -> Problems:
@@ -319,8 +329,9 @@ def _without_effect(spec: RunSpec) -> Problems:
                 yield Problem(key, f"has no effect: {reason}", is_error=False)
 
 
-def _of_multigrid(spec: RunSpec, phases: Sequence[Phase]) -> Problems:
+def _of_multigrid(plan: "RunPlan") -> Problems:
     """Shapes of a multigrid schedule that the network cannot take."""
+    spec, phases = plan.spec, plan.phases
     if not spec.run.multigrid or spec.multigrid is None:
         return
     if not any(phase.num_frames for phase in phases):
@@ -332,13 +343,14 @@ def _of_multigrid(spec: RunSpec, phases: Sequence[Phase]) -> Problems:
         yield Problem("MULTIGRID.lr_scaling", text, is_error=False)
     for each in arguments_in(spec.config, "MODEL"):
         if issubclass(each.cls, Backbone) and not each.cls.takes_multigrid:
-            text = (
-                f"{each.given['name']} is a transformer, whose tables of positions belong to one size of "
-                "clips, and multigrid changes the size from step to step; leave multigrid out, or train a "
-                "convolutional network"
-            )
+            text = f"{each.given['name']} takes clips of one size; leave multigrid out"
             yield Problem(each.key("name"), text)
+    long, short = "MULTIGRID.long_cycle_factors", "MULTIGRID.short_cycle_factors"
     for num_frames in sorted({phase.num_frames for phase in phases if phase.num_frames}, reverse=True):
         if problem := _frames_problem(spec, num_frames):
-            yield Problem("MULTIGRID.long_cycle_factors", f"clips of {num_frames} frames {problem}")
+            yield Problem(long, f"clips of {num_frames} frames {problem}")
             return
+    sides = {shape.crop_size: short for phase in phases for shape in phase.short_cycle}
+    sides.update((phase.crop_size, long) for phase in phases if phase.crop_size)
+    for side, key in sides.items():
+        yield from _patches(spec, key, side)

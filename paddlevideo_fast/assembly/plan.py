@@ -9,6 +9,7 @@ import paddle
 from paddlevideo_fast.assembly.checks import check_training
 from paddlevideo_fast.assembly.data import Pipelines
 from paddlevideo_fast.config import RunSpec, build
+from paddlevideo_fast.config.sections import arguments_in
 from paddlevideo_fast.config.settings import MultigridSettings, SplitName
 from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.engine import MixedPrecision, Precision, RoundedPrecision
@@ -17,6 +18,7 @@ from paddlevideo_fast.errors import ScheduleError, SettingError
 from paddlevideo_fast.loader import BatchShape, DecodeSampler, TransformError
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.metrics import VideoMetric
+from paddlevideo_fast.modeling import Backbone
 from paddlevideo_fast.registry import LEARNING_RATES, METRICS
 from paddlevideo_fast.schedule import Baseline, Phase, multigrid_schedule, plain_phases
 from paddlevideo_fast.solver.learning_rate import Constant, CustomWarmupPiecewiseDecay, LearningRate
@@ -125,6 +127,9 @@ def plan_phases(
         raise SettingError("MULTIGRID", str(error)) from None
     if isinstance(curve, CustomWarmupPiecewiseDecay):
         curve = curve.along(schedule.rate_steps, schedule.phases[-1].end_epoch)
+    networks = [each.cls for each in arguments_in(spec.config, "MODEL") if issubclass(each.cls, Backbone)]
+    if not any(network.has_batch_norm for network in networks):
+        return schedule.phases, curve
     return [_with_batch_norm(spec, phase, grid, world_size) for phase in schedule.phases], curve
 
 
@@ -196,12 +201,13 @@ def _checked_grid(spec: RunSpec) -> MultigridSettings:
 def _steps(spec: RunSpec, grid: MultigridSettings, curve: LearningRate) -> Sequence[float]:
     """The epochs at which the stages of the learning rate begin.
 
-    Any curve without stages is one; a short cycle alone runs through it for as many epochs.
+    Any other curve is one stage, which the run goes through in as many epochs.
     """
     name = CustomWarmupPiecewiseDecay.__name__
     if not isinstance(curve, CustomWarmupPiecewiseDecay):
-        if grid.long_factors:
-            raise SettingError("OPTIMIZER.learning_rate", f"LONG_CYCLE needs the steps of a {name}")
+        if grid.long_factors and grid.lr_scaling != "none":
+            text = f"only the steps of a {name} follow the batch of the long cycle; set it to none"
+            raise SettingError("MULTIGRID.lr_scaling", text)
         if grid.epoch_factor != 1:
             text = f"only a {name} follows it; set it to 1, and epochs and the curve as you need them"
             raise SettingError("MULTIGRID.epoch_factor", text)

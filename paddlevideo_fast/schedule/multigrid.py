@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from statistics import mean
 from typing import Literal
 
@@ -73,6 +73,7 @@ def multigrid_schedule(
     Clips of T frames and S² pixels come in batches T0·S0² / (T·S²) times as large as the baseline's, so every
     step costs about the same. In each stage of the learning rate all shapes of the long cycle get the same
     number of steps. The last stage trains at the last shape alone; its first half keeps the previous rate.
+    A rate of one stage, such as a cosine, goes through the shapes once.
 
     Args:
         baseline: the plain training.
@@ -108,11 +109,11 @@ def rate_multiplier(batch_multiplier: float, lr_scaling: LrScaling) -> float:
 
 
 def _both_cycles(baseline: Baseline, shapes: Sequence[_Shape], epoch_factor: float) -> Schedule:
-    """The paper's schedule."""
-    if len(baseline.steps) < 2 or baseline.steps[-1] >= baseline.epochs:
+    """The paper's schedule; with one stage, its long cycle alone, without the stage that fine-tunes."""
+    if baseline.steps[-1] >= baseline.epochs:
         raise ScheduleError(
-            f"steps {list(baseline.steps)} of the learning rate: the long cycle needs a step after 0, and "
-            f"the last one before the end at epoch {baseline.epochs}"
+            f"steps {list(baseline.steps)} of the learning rate: the long cycle needs the last one before "
+            f"the end at epoch {baseline.epochs}"
         )
     spans = _long_cycle(baseline, shapes)
     scale = baseline.epochs * epoch_factor / sum(epochs for _, _, epochs in spans)
@@ -125,11 +126,12 @@ def _both_cycles(baseline: Baseline, shapes: Sequence[_Shape], epoch_factor: flo
         )
     phases = [shape.phase(start, end) for (_, shape, _), start, end in zip(spans, starts, ends)]
     rate_steps = [RateStep(start, stage, shape.batch) for (stage, shape, _), start in zip(spans, starts)]
-    previous, last = rate_steps[-2:]
-    middle = (starts[-1] + ends[-1]) // 2
-    rate_steps[-1] = RateStep(middle, last.stage, last.multiplier)
-    if middle > last.epoch:
-        rate_steps.insert(-1, RateStep(last.epoch, previous.stage, previous.multiplier))
+    if len(baseline.steps) > 1:
+        previous, last = rate_steps[-2:]
+        middle = (starts[-1] + ends[-1]) // 2
+        rate_steps[-1] = RateStep(middle, last.stage, last.multiplier)
+        if middle > last.epoch:
+            rate_steps.insert(-1, RateStep(last.epoch, previous.stage, previous.multiplier))
     return Schedule(phases, rate_steps)
 
 
@@ -195,10 +197,12 @@ def _long_cycle(baseline: Baseline, shapes: Sequence[_Shape]) -> list[tuple[int,
     steps = baseline.steps
     cycle = sum(shape.mean_batch for shape in shapes)
     spans = [
-        (stage, shape, (steps[stage + 1] - steps[stage]) * shape.mean_batch / cycle)
-        for stage in range(len(steps) - 1)
+        (stage, shape, (end - start) * shape.mean_batch / cycle)
+        for stage, (start, end) in enumerate(pairwise(steps if len(steps) > 1 else (0, baseline.epochs)))
         for shape in shapes
     ]
+    if len(steps) == 1:
+        return spans
     # fine-tuning saves as many steps as the rest does
     saved = steps[-1] / sum(epochs / shape.mean_batch for _, shape, epochs in spans)
     rest = (baseline.epochs - steps[-1]) / saved * shapes[-1].mean_batch

@@ -10,7 +10,8 @@ from paddlevideo_fast.apps.convert.convert import convert_state
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.extensions.pretraining.model import tube_mask
 from paddlevideo_fast.modeling import build_model
-from paddlevideo_fast.modeling.layers.positions import fixed_positions, table_in_program
+from paddlevideo_fast.modeling.backbones.videomae import VideoMAEViT
+from paddlevideo_fast.modeling.layers.positions import fixed_positions, resized, table_in_program
 from tests.modeling.networks import NETWORKS, make, normal
 
 TINY = NETWORKS["videomae"][1]
@@ -357,5 +358,48 @@ def test_fine_tuning_takes_the_encoder_of_a_checkpoint_by_name(tmp_path):
 def test_the_positions_of_a_program_are_the_table():
     """Exported programs compute them from smaller tables."""
     for num_tokens, channels in ((5, 6), (64, 8), (1568, 96)):
-        found, wanted = (table(num_tokens, channels) for table in (table_in_program, fixed_positions))
+        found, wanted = table_in_program(num_tokens, channels), fixed_positions((1, 1, num_tokens), channels)
         np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=0, atol=5e-7)
+
+
+def interpolated(table, sizes, new_sizes):
+    """A table [T, H, W, C] at the centres of the pixels of another grid, linear along each axis."""
+    for axis, (size, new_size) in enumerate(zip(sizes, new_sizes)):
+        places = ((np.arange(new_size) + 0.5) * size / new_size - 0.5).clip(0, size - 1)
+        below = np.floor(places).astype(int)
+        above, share = np.minimum(below + 1, size - 1), places - below
+        share = share.reshape([-1, *[1] * (table.ndim - 1 - axis)])
+        table = table.take(below, axis) * (1 - share) + table.take(above, axis) * share
+    return table
+
+
+@pytest.mark.parametrize("size", [(4, 16, 16), (8, 8, 16), (2, 24, 24), (8, 16, 24)])
+def test_positions_of_smaller_clips_are_those_of_the_full_clip_interpolated(size):
+    """As V-JEPA's authors do it, trilinear with align_corners=False."""
+    backbone = VideoMAEViT(embed_dim=12, depth=1, num_heads=2, patch_size=8)
+    own = backbone.positions(paddle.zeros([1, 3, *size]), 12)
+    backbone.full_clip = (8, 24, 24)
+    table = fixed_positions((4, 3, 3), 12).numpy().astype("float64").reshape([4, 3, 3, 12])
+    wanted = interpolated(table, (4, 3, 3), [size[0] // 2, size[1] // 8, size[2] // 8]).reshape([-1, 12])
+    found = backbone.positions(paddle.zeros([1, 3, *size]), 12).numpy()
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)
+    assert np.abs(found - own.numpy()).max() > 0.1
+
+
+def test_a_full_clip_gives_the_same_bits_as_without_multigrid():
+    backbone = VideoMAEViT(embed_dim=12, depth=2, num_heads=2, patch_size=8)
+    clips = paddle.randn([2, 3, 8, 24, 24])
+    plain = backbone(clips).numpy()
+    backbone.full_clip = (8, 24, 24)
+    np.testing.assert_array_equal(backbone(clips).numpy(), plain)
+
+
+@pytest.mark.parametrize("sizes", [((7, 7), (5, 5)), ((7, 7), (10, 8)), ((8,), (4,)), ((13,), (7,))])
+def test_learned_tables_at_other_sizes(sizes):
+    """What TimeSformer (one or two axes) and MViT (one) do for clips of another shape."""
+    old, new = sizes
+    table = np.random.default_rng(0).normal(size=[*old, 6])
+    found = resized(paddle.to_tensor(table.reshape([-1, 6])), old, new)
+    np.testing.assert_allclose(
+        found.numpy(), interpolated(table, old, new).reshape([-1, 6]), rtol=0, atol=2e-6
+    )

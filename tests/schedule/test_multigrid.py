@@ -200,13 +200,24 @@ def test_the_last_rate_begins_in_the_middle_of_the_last_phase(epochs, last_phase
     assert [(step.epoch, step.stage, step.multiplier) for step in schedule.rate_steps] == rate_steps
 
 
+def test_a_rate_of_one_stage_shares_its_epochs_among_the_shapes_by_equal_steps():
+    baseline = Baseline(epochs=70, steps=(0,), num_frames=8, crop_size=40, sampling_rate=4)
+    schedule = multigrid_schedule(baseline, [(0.5, 0.7071), (1, 0.7071), (1, 1)], [], 1.0)
+    spans = [(phase.start_epoch, phase.end_epoch, phase.batch_multiplier) for phase in schedule.phases]
+    assert spans == [(0, 40, 4), (40, 60, 2), (60, 70, 1)]
+    assert [(step.epoch, step.stage, step.multiplier) for step in schedule.rate_steps] == [
+        *((0, 0, 4), (40, 0, 2), (60, 0, 1)),
+    ]
+    (only,) = multigrid_schedule(baseline, [(1, 0.5)], [], 0.5).phases
+    assert (only.start_epoch, only.end_epoch) == (0, 35)
+
+
 @pytest.mark.parametrize(
     ("change", "long", "message"),
     [
         ({"steps": ()}, LONG, "must start at 0 and rise"),
         ({"steps": (0, 94, 60)}, LONG, "must start at 0 and rise"),
         ({"steps": (10, 94)}, LONG, "must start at 0 and rise"),
-        ({"steps": (0,)}, LONG, "needs a step after 0"),
         ({"steps": (0, 94, 239)}, LONG, "before the end at epoch 239"),
         ({}, [(0.01, 1)], "leave 0 frames"),
         ({"crop_size": 4}, [(1, 0.1)], "of 0 pixels"),

@@ -22,6 +22,7 @@ from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.loader import BadSamples, ClipBatchSampler, build_dataset
 from paddlevideo_fast.modeling import MacCounter, Preprocess, build_for_clips
 from paddlevideo_fast.modeling.contexts import hooked
+from paddlevideo_fast.modeling.layers.attention import EncoderBlock
 from paddlevideo_fast.modeling.layers.batch_norm import set_num_splits
 from paddlevideo_fast.registry import BACKBONES
 from paddlevideo_fast.schedule import Phase, plain_phases, rate_multiplier
@@ -31,7 +32,7 @@ _NO_BUDGET = float("inf")
 _FLOAT_BYTES = 4
 FRAME_SIZE = (340, 256)
 _YUV_BYTES = 1.5
-_SUMS = ("iterations", "clips", "flops", "decoded_bytes", "clip_bytes", "train_sec")
+_SUMS = ("iterations", "clips", "tokens", "flops", "decoded_bytes", "clip_bytes", "train_sec")
 # Below this gain, a shorter plain schedule or a better reader saves more than multigrid.
 _PAYS = 1.1
 # What a small shape may cost beyond its share of the pixels.
@@ -205,6 +206,8 @@ class Pricing:
             "activation_bytes": cost.activation_bytes * batch_size,
             "smallest_map": cost.smallest_map,
         }
+        if cost.tokens:
+            values["tokens"] = cost.tokens * batch_size
         if self._timed:
             values["step_sec"] = self._costs.step_sec(batch_size, clip.num_frames, clip.crop_size, bn_splits)
         return values
@@ -239,6 +242,8 @@ class Pricing:
                 lambda shape: shape["batch_size"] * shape["num_frames"] * shape["crop_size"] ** 2 * 3
             ),
         }
+        if "tokens" in shapes[0]:
+            sums["tokens"] = total(lambda shape: shape["tokens"])
         if self._timed:
             sums["train_sec"] = total(lambda shape: shape["step_sec"]) / self._accumulation
         return sums
@@ -254,12 +259,14 @@ class ClipCost:
         forward_sec: a rough time of the forward pass: one call, without warm-up.
         smallest_map: side in values of the smallest feature map that a kernel larger than 1 makes. Where it
             makes one value, most of the kernel lies over padding and learns nothing. 0: no such kernel.
+        tokens: that enter the first block of a transformer; 0: the network is none.
     """
 
     flops: int
     activation_bytes: int
     forward_sec: float
     smallest_map: int
+    tokens: int
 
 
 class ShapeCosts:
@@ -286,12 +293,17 @@ class ShapeCosts:
         clip = np.zeros((1, num_frames, crop_size, crop_size, 3), np.uint8)
         model.eval()
         began = time.perf_counter()
-        with MacCounter(model) as counter, output_shapes(model) as outputs, paddle.no_grad():
+        with (
+            MacCounter(model) as counter,
+            output_shapes(model) as outputs,
+            token_counts(model) as tokens,
+            paddle.no_grad(),
+        ):
             model(self._parts.split.preprocess(clip)).numpy()  # waits for the device
         forward_sec = time.perf_counter() - began
         activation_bytes = sum(math.prod(shape) for _, shape in outputs) * _FLOAT_BYTES
         maps = [_map_side(*each) for each in outputs if _sees_neighbours(each[0])]
-        return ClipCost(counter.macs, activation_bytes, forward_sec, min(maps, default=0))
+        return ClipCost(counter.macs, activation_bytes, forward_sec, min(maps, default=0), *tokens or [0])
 
     def timing_sec(self, batch_size: int, num_frames: int, crop_size: int) -> float:
         """How long `step_sec` will take, roughly: a step counts as three forward passes."""
@@ -321,6 +333,19 @@ def output_shapes(model: nn.Layer) -> Iterator[list[tuple[nn.Layer, list[int]]]]
     hooks = [layer.register_forward_post_hook(note) for layer in inner]
     with hooked(hooks):
         yield found
+
+
+@contextlib.contextmanager
+def token_counts(model: nn.Layer) -> Iterator[list[int]]:
+    """Counts the tokens that enter the first block of a transformer, while the model runs."""
+    counts: list[int] = []
+
+    def note(block: nn.Layer, inputs: Any) -> None:
+        counts.append(math.prod(inputs[0].shape[:-1]))
+
+    blocks = [layer for layer in model.sublayers() if isinstance(layer, EncoderBlock)]
+    with hooked([block.register_forward_pre_hook(note) for block in blocks[:1]]):
+        yield counts
 
 
 def _sees_neighbours(layer: nn.Layer) -> bool:
@@ -483,6 +508,7 @@ def _duration(sec: float) -> str:
 _ROWS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "iterations": ("steps", "{:,}".format),
     "clips": ("clips", "{:,}".format),
+    "tokens": ("tokens", "{:.3g}".format),
     "flops": ("forward FLOPs", "{:.3g}".format),
     "decoded_bytes": ("decoded", _amount),
     "clip_bytes": ("in clips", _amount),

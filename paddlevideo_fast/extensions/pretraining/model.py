@@ -16,7 +16,6 @@ from paddlevideo_fast.modeling.backbones.videomae import VideoMAEViT, encoder
 from paddlevideo_fast.modeling.heads import BaseHead
 from paddlevideo_fast.modeling.layers.attention import linear, table
 from paddlevideo_fast.modeling.layers.cpu import LayerNorm
-from paddlevideo_fast.modeling.layers.positions import fixed_positions
 from paddlevideo_fast.modeling.recognizers import RecognizerTransformer, start_by_xavier
 from paddlevideo_fast.registry import HEADS, RECOGNIZERS
 
@@ -76,18 +75,20 @@ class VideoMAEDecoder(BaseHead):
         self.norm = LayerNorm(embed_dim, epsilon=_EPSILON)
         self.head = linear(embed_dim, 3 * tubelet_size * patch_size**2)
 
-    def forward(self, tokens: paddle.Tensor, visible: paddle.Tensor, hidden: paddle.Tensor) -> paddle.Tensor:
+    def forward(
+        self, tokens: paddle.Tensor, visible: paddle.Tensor, hidden: paddle.Tensor, positions: paddle.Tensor
+    ) -> paddle.Tensor:
         """Predictions for hidden tubelets.
 
         Args:
             tokens: of the visible tubelets, [N, V, in_channels].
             visible: int64 [N, V], their places in their clip.
             hidden: int64 [N, M], the places of the hidden ones.
+            positions: of all tubelets, [V + M, embed_dim].
 
         Returns:
             [N, M, 3 P]: the P pixels of each hidden tubelet by time, row and column, three colours each.
         """
-        positions = fixed_positions(visible.shape[1] + hidden.shape[1], self.embed_dim)
         tokens = self.encoder_to_decoder(self.encoder_norm(tokens))
         tokens = tokens + F.embedding(visible, positions).astype(tokens.dtype)
         masks = (self.mask_token + F.embedding(hidden, positions)).astype(tokens.dtype)
@@ -197,21 +198,26 @@ class Pretrain(RecognizerTransformer):
         keys, self._keys = self._keys, None
         visible, hidden = self._masks(clips, keys if self.training else None)
         tubelets = self.backbone.patch_embed.tubelets(clips)
-        predictions = self.head(self._encoded(tubelets, visible), visible, hidden)
+        predictions = self._predictions(clips, tubelets, visible, hidden)
         errors = predictions.astype("float32") - self.head.targets(_rows(tubelets, hidden))
         return errors.square().mean(axis=[1, 2])
 
-    def _encoded(self, tubelets: paddle.Tensor, visible: paddle.Tensor) -> paddle.Tensor:
-        positions = fixed_positions(tubelets.shape[1], self.backbone.out_channels)
-        tokens = self.backbone.patch_embed(_rows(tubelets, visible))
-        return self.backbone.encode(tokens + F.embedding(visible, positions).astype(tokens.dtype))
+    def _predictions(
+        self, clips: paddle.Tensor, tubelets: paddle.Tensor, visible: paddle.Tensor, hidden: paddle.Tensor
+    ) -> paddle.Tensor:
+        """What the decoder gives for the hidden tubelets of clips [N, 3, T, H, W]."""
+        backbone, head = self.backbone, self.head
+        positions = backbone.positions(clips, backbone.out_channels)
+        tokens = backbone.patch_embed(_rows(tubelets, visible))
+        tokens = backbone.encode(tokens + F.embedding(visible, positions).astype(tokens.dtype))
+        return head(tokens, visible, hidden, backbone.positions(clips, head.embed_dim))
 
     def _masks(
         self, clips: paddle.Tensor, keys: Sequence[tuple[int, ...]] | None
     ) -> tuple[paddle.Tensor, paddle.Tensor]:
         """int64 [N, V] and [N, M]: places of the visible and of the hidden tubelets of clips."""
         num_clips = clips.shape[0]
-        times, rows, columns = self.backbone.patch_embed.grid(clips)
+        times, rows, columns = self.backbone.grid(clips)
         if keys is None and self.training:
             keys = [(int(number),) for number in paddle.randint(0, 2**31 - 1, [num_clips]).numpy()]
         own = [tube_mask(key, times, rows * columns, self.mask_ratio) for key in keys or [_EVALUATED]]
@@ -245,7 +251,7 @@ class Pretrain(RecognizerTransformer):
         tubelets = self.backbone.patch_embed.tubelets(clips)
         shown, truth = _rows(tubelets, visible), _rows(tubelets, hidden)
         with paddle.no_grad():
-            predictions = self.head(self._encoded(tubelets, visible), visible, hidden)
+            predictions = self._predictions(clips, tubelets, visible, hidden)
             restored = self.head.pixels(predictions, truth)
         order = paddle.argsort(paddle.concat([visible, hidden], axis=1), axis=1)
         return {

@@ -32,7 +32,10 @@ class Backbone(nn.Layer):
         shift_ratio: share of the channels in each fold of the temporal shift; 0: there is no shift.
         spatial_stride: pixels of the clip for one value of the feature maps.
         least_frames: the fewest frames that a clip may have.
+        full_clip: frames, height and width of the clips that a multigrid run ends with; computed positions of
+            smaller clips are made of the positions of these. None: of each clip by itself.
         takes_multigrid: clips may change their size from step to step.
+        has_batch_norm: some of the layers are batch norms, which MULTIGRID.bn_base_size is for.
         has_fixed_size: an exported program is for clips of one size.
         cpu_runtime: what runs an exported program fastest on a CPU; see `apps.predict.program`.
         stage_layers: name of a stage to the names of its layers, both in the order in which they compute; see
@@ -55,7 +58,9 @@ class Backbone(nn.Layer):
     shift_ratio: float = 0.0
     spatial_stride: int = 32
     least_frames: ClassVar[int] = 1
+    full_clip: tuple[int, int, int] | None = None
     takes_multigrid: ClassVar[bool] = True
+    has_batch_norm: ClassVar[bool] = True
     has_fixed_size: ClassVar[bool] = False
     cpu_runtime: ClassVar[Literal["onnxruntime", "paddle", "onednn"]] = "onnxruntime"
     stage_layers: Mapping[str, Sequence[str]] = {}

@@ -231,7 +231,7 @@ class MViT(Backbone):
     data_format = "NC"
     has_tokens = True
     has_fixed_size = True
-    takes_multigrid = False
+    has_batch_norm = False
     converters = {"pyslowfast": MViTConverter, "torchvision": TorchvisionMViTConverter}
 
     def __init__(

@@ -171,7 +171,7 @@ class SwinTransformer3D(Backbone):
     has_tokens = True
     has_fixed_size = True
     cpu_runtime = "paddle"
-    takes_multigrid = False
+    has_batch_norm = False
     computed = ("relative_position_index", "attn_mask")
     no_weight_decay = (_TABLE,)
     converters = {"mmaction2": SwinConverter, "torchvision": TorchvisionSwinConverter}

@@ -146,7 +146,7 @@ class FrameTransformer(Backbone):
     has_tokens = True
     num_seg: int
     has_fixed_size = True
-    takes_multigrid = False
+    has_batch_norm = False
     no_weight_decay = ("cls_token", "pos_embed", "time_embed")
     injected: ClassVar[tuple[str, ...]] = ("block",)
 

@@ -1,6 +1,5 @@
 """The plain video ViT of VideoMAE: tubelets of pixels, fixed positions, encoder blocks."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -35,8 +34,8 @@ class TubeletEmbedding(nn.Layer):
         """Tubelets [N, L, P, 3] to tokens [N, L, channels]."""
         return self.proj(tubelets.reshape([0, 0, -1]))
 
-    def grid(self, clips: paddle.Tensor) -> tuple[int, int, int]:
-        """How many tubelets clips [N, 3, T, H, W] have along time, height and width; -1 where that is free.
+    def grid(self, clip: Sequence[int]) -> tuple[int, int, int]:
+        """How many tubelets a clip of (T, H, W) has along each of these; -1 where that is free.
 
         Raises:
             ConfigError: they do not divide the clip.
@@ -44,16 +43,16 @@ class TubeletEmbedding(nn.Layer):
         parts = (self.tubelet_size, self.patch_size, self.patch_size)
         keys = ("tubelet_size", "patch_size", "patch_size")
         whats = ("frames", "pixels in height", "pixels in width")
-        for size, part, key, what in zip(clips.shape[2:], parts, keys, whats):
+        for size, part, key, what in zip(clip, parts, keys, whats):
             if size > 0 and size % part:
                 text = f"does not divide the {size} {what} of the clips"
                 raise ConfigError(f"MODEL.backbone.{key}={part}: {text}")
-        times, rows, columns = (size // part for size, part in zip(clips.shape[2:], parts))
+        times, rows, columns = (size // part for size, part in zip(clip, parts))
         return times, rows, columns
 
     def maps(self, tokens: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor:
         """Tokens [N, L, C] of clips [N, 3, T, H, W] as maps [N, T', H', W', C]."""
-        return tokens.reshape([clips.shape[0], *self.grid(clips), -1])
+        return tokens.reshape([clips.shape[0], *self.grid(clips.shape[2:]), -1])
 
     def tubelets(self, clips: paddle.Tensor) -> paddle.Tensor:
         """The pixels of clips [N, 3, T, H, W] as [N, L, P, 3], those of a tubelet by time, row, column.
@@ -61,7 +60,7 @@ class TubeletEmbedding(nn.Layer):
         Raises:
             ConfigError: the tubelets do not divide the clip.
         """
-        times, rows, columns = self.grid(clips)
+        times, rows, columns = self.grid(clips.shape[2:])
         side, depth = self.patch_size, self.tubelet_size
         # two steps: Paddle is slow at transposing eight axes
         pictures = clips.reshape([-1, rows, side, columns, side]).transpose([0, 1, 3, 2, 4])
@@ -114,7 +113,7 @@ class TubeletTransformer(Backbone):
 
     data_format = "NLC"
     least_frames = 2
-    takes_multigrid = False
+    has_batch_norm = False
     has_fixed_size = True  # its positions are constants of a program
     injected: ClassVar[tuple[str, ...]] = ("attention",)
 
@@ -145,7 +144,7 @@ class TubeletTransformer(Backbone):
         Raises:
             ConfigError: the tubelets do not divide the clip, or a program is exported with free sides.
         """
-        grid = self.patch_embed.grid(clips)
+        grid = self.patch_embed.grid(clips.shape[2:])
         if min(grid) < 1:
             text = "a program of it is for one size; give T, H and W as numbers"
             raise ConfigError(f"MODEL.backbone.name={type(self).__name__}: {text}")
@@ -203,8 +202,13 @@ class VideoMAEViT(TubeletTransformer):
 
     def tokens(self, clips: paddle.Tensor) -> tuple[paddle.Tensor, ...]:
         tokens = self.patch_embed(self.patch_embed.tubelets(clips))
-        positions = fixed_positions(math.prod(self.grid(clips)), self.out_channels)
+        positions = self.positions(clips, self.out_channels)
         return (tokens + positions.astype(tokens.dtype),)
+
+    def positions(self, clips: paddle.Tensor, channels: int) -> paddle.Tensor:
+        """Positions of all tubelets of clips [N, 3, T, H, W], float32 [L, channels]; see `full_clip`."""
+        grid = self.grid(clips)
+        return fixed_positions(grid, channels, self.full_clip and self.patch_embed.grid(self.full_clip))
 
 
 _PATCHES = "patch_embed.proj.weight"

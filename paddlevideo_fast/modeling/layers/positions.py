@@ -1,5 +1,6 @@
 """Positions of tokens: tables, resized for clips of other sizes or computed, and rotations."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,14 +35,30 @@ def resized(table: paddle.Tensor, sizes: Sequence[int], new_sizes: Sequence[int]
     return grid.flatten(2).transpose([0, 2, 1])[0]
 
 
-def fixed_positions(num_tokens: int, channels: int) -> paddle.Tensor:
-    """Positions as sines (even channels) and cosines (odd ones), float32 [num_tokens, channels].
+def fixed_positions(
+    grid: Sequence[int], channels: int, full_grid: Sequence[int] | None = None
+) -> paddle.Tensor:
+    """Positions as sines (even channels) and cosines (odd ones) of the numbers of tokens.
 
     A device gets each table once.
 
-    Reference: Vaswani et al., "Attention Is All You Need", arXiv 1706.03762, section 3.5.
+    Args:
+        grid: tokens along T, H, W; the last axis runs fastest.
+        channels: of a token.
+        full_grid: the grid that numbers the tokens; for other grids its table is interpolated, as in V-JEPA.
+            None: each grid numbers its own tokens.
+
+    Returns:
+        float32 [tokens, channels].
+
+    References:
+        Vaswani et al., "Attention Is All You Need", arXiv 1706.03762, section 3.5.
+        Bardes et al., "Revisiting Feature Prediction for Learning Visual Representations from Video", arXiv
+        2404.08471; facebookresearch/jepa, `interpolate_pos_encoding`.
     """
-    return constant(_table if paddle.in_dynamic_mode() else table_in_program, num_tokens, channels)
+    numbered = full_grid or grid
+    table = _table if paddle.in_dynamic_mode() else table_in_program
+    return resized(constant(table, math.prod(numbered), channels), numbered, grid)
 
 
 def _table(num_tokens: int, channels: int) -> paddle.Tensor:
