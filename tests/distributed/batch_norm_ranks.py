@@ -16,6 +16,7 @@ from paddlevideo_fast.modeling.layers import batch_norm
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D, SubBatchNorm3D, set_sync_group
 from paddlevideo_fast.schedule.phases import Phase
 from tests.support.fused_norm import operator_over
+from tests.support.small_runs import Batches, Classifier, batch_of
 
 MOMENTUM, EPSILON, CHANNELS = 0.75, 2.0**-10, 3  # exact in float32
 LAYERS = {
@@ -74,7 +75,7 @@ def layer_results(kind: str, values: str, rank: int, group: object, batches: lis
     return {f"{kind}/{values}/{name}": tensor.astype("float64").numpy() for name, tensor in found.items()}
 
 
-class Net(paddle.nn.Layer):
+class Net(Classifier):
     """A 3D network with one batch norm whose weights are not trained."""
 
     def __init__(self) -> None:
@@ -91,34 +92,29 @@ class Net(paddle.nn.Layer):
         features = paddle.nn.functional.relu(self.frozen(self.second(features)))
         return self.fc(features.mean([2, 3, 4]))
 
-    def loss(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-        return paddle.nn.functional.cross_entropy(logits, labels)
 
-
-class Loader:
+def loader_of(rank: int, world_size: int) -> Batches:
     """Random clips: 12 a step, of which each rank has as many as `BATCHES` says."""
+    ends = np.cumsum(BATCHES) if world_size > 1 else [sum(BATCHES)]
+    own = np.arange(0 if rank == 0 else ends[rank - 1], ends[rank])
 
-    def __init__(self, rank: int, world_size: int) -> None:
-        ends = np.cumsum(BATCHES) if world_size > 1 else [sum(BATCHES)]
-        self.share = slice(0 if rank == 0 else ends[rank - 1], ends[rank])
-
-    def __len__(self) -> int:
-        return NUM_STEPS
-
-    def epoch(self, epoch: int, start_batch: int = 0) -> object:
+    def batches(epoch: int) -> list[Batch]:
         rng = np.random.default_rng(epoch)
-        for _ in range(NUM_STEPS):
-            clips = rng.normal(1, 3, (sum(BATCHES), 3, 6, 8, 8)).astype("float32")
-            labels = rng.integers(0, 5, sum(BATCHES))
-            ids = np.arange(sum(BATCHES))[self.share]
-            yield Batch(clips[ids], labels[ids], ids, 0 * ids)
+        shape = (sum(BATCHES), 3, 6, 8, 8)
+        steps = [
+            (rng.normal(1, 3, shape).astype("float32"), rng.integers(0, 5, shape[0]))
+            for _ in range(NUM_STEPS)
+        ]
+        return [batch_of(clips[own], labels[own], own) for clips, labels in steps]
+
+    return Batches(batches)
 
 
 def trained(distribution: Distribution, phases: list, callbacks: tuple = ()) -> Net:
     paddle.seed(11)
     model = Net()
     parameters = [each for each in model.parameters() if not each.stop_gradient]
-    loader = Loader(distribution.rank, distribution.world_size)
+    loader = loader_of(distribution.rank, distribution.world_size)
     Trainer(
         model, paddle.optimizer.Momentum(0.1, parameters=parameters), lambda phase: loader, paddle.to_tensor,
         phases, [BatchNormSplits(model), *callbacks], distribution=distribution,

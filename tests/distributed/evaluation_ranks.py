@@ -19,8 +19,8 @@ from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Distribution, Evaluator, FleetDistribution, Precision
 from paddlevideo_fast.engine.callbacks.precise_bn import population_statistics
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
-from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.modeling import build_model
+from tests.support.small_runs import Batches, batch_of
 
 
 def metrics_of(
@@ -47,28 +47,19 @@ def metrics_of(
     return {**metrics, "bad": sorted(Path(path).name for path in split.bad_samples.causes)}
 
 
-class Share:
+def share_of(rank: int, world_size: int) -> Batches:
     """Of six batches every n-th one; a rank's share need not be as large as another's."""
-
-    def __init__(self, rank: int, world_size: int) -> None:
-        rng = np.random.default_rng(0)
-        sizes = [3, 5, 2, 0, 4, 1]
-        batches = [rng.normal(10 * index, 1 + index, (size, 3)) for index, size in enumerate(sizes)]
-        self.batches = [batch.astype("float32") for batch in batches[rank::world_size]]
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def epoch(self, epoch: int, start_batch: int = 0) -> Any:
-        for batch in self.batches:
-            ids = np.arange(len(batch))
-            yield Batch(batch, ids, ids, ids)
+    rng = np.random.default_rng(0)
+    sizes = [3, 5, 2, 0, 4, 1]
+    batches = [rng.normal(10 * index, 1 + index, (size, 3)) for index, size in enumerate(sizes)]
+    own = [batch_of(batch.astype("float32"), np.arange(len(batch))) for batch in batches[rank::world_size]]
+    return Batches(lambda epoch: own)
 
 
 def statistics_of(distribution: Distribution, max_batches: int | None) -> dict[str, Any]:
     """Population statistics of the batches."""
     model = paddle.nn.Sequential(paddle.nn.BatchNorm1D(3))
-    share = Share(distribution.rank, distribution.world_size)
+    share = share_of(distribution.rank, distribution.world_size)
     evaluator = Evaluator(share, paddle.to_tensor, distribution=distribution, max_batches=max_batches)
     mean, variance = population_statistics(evaluator, model)["0"]
     return {"mean": mean.numpy().tolist(), "variance": variance.numpy().tolist()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import paddlevideo_fast  # isort: skip  # noqa: F401  before Paddle 2.6
@@ -15,6 +14,7 @@ from paddlevideo_fast.engine.callbacks import BatchNormSplits, Callback
 from paddlevideo_fast.loader import Batch, DecodeFailure
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D
 from paddlevideo_fast.schedule.phases import plain_phases
+from tests.support.small_runs import Batches, Classifier, batch_of
 
 # Clips of each rank's micro-batches, two a step. Rank 0 starts without any, rank 1 lacks one and then two,
 # and in the last two steps both lack one, and then all.
@@ -23,29 +23,16 @@ CLIPS = np.random.default_rng(0).normal(size=(2, 10, 3, 2, 3, 5, 5)).astype("flo
 LABELS = np.random.default_rng(1).integers(0, 4, (2, 10, 3))
 
 
-class Loader:
-    """The batches of one rank, or of both together."""
-
-    def __init__(self, ranks: list[int]) -> None:
-        self.ranks = ranks
-
-    def __len__(self) -> int:
-        return 10
-
-    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
-        for number in range(start_batch, 10):
-            clips, labels, incidents = [], [], []
-            for rank in self.ranks:
-                size = SIZES[rank][number]
-                clips.append(CLIPS[rank, number, :size])
-                labels.append(LABELS[rank, number, :size])
-                if size == 0:
-                    incidents.append(DecodeFailure(f"{rank}-{number}.mp4", "failed", "lost"))
-            together = np.concatenate(labels)
-            yield Batch(np.concatenate(clips), together, together, together, incidents)
+def batch(ranks: list[int], number: int) -> Batch:
+    """A batch of one rank, or of both together."""
+    clips = np.concatenate([CLIPS[rank, number, : SIZES[rank][number]] for rank in ranks])
+    labels = np.concatenate([LABELS[rank, number, : SIZES[rank][number]] for rank in ranks])
+    lost = [rank for rank in ranks if SIZES[rank][number] == 0]
+    incidents = [DecodeFailure(f"{rank}-{number}.mp4", "failed", "lost") for rank in lost]
+    return batch_of(clips, labels, labels, incidents)
 
 
-class Net(paddle.nn.Layer):
+class Net(Classifier):
     """A network in float64 whose batch norm sees the clips of all ranks."""
 
     def __init__(self) -> None:
@@ -56,9 +43,6 @@ class Net(paddle.nn.Layer):
 
     def forward(self, clips: Any) -> Any:
         return self.fc(paddle.tanh(self.norm(self.conv(clips))).mean([2, 3, 4]))
-
-    def loss(self, logits: Any, labels: Any) -> Any:
-        return paddle.nn.functional.cross_entropy(logits, labels)
 
 
 class Steps(Callback):
@@ -76,7 +60,8 @@ def train(distribution: Distribution, ranks: list[int]) -> dict:
     """Trains an epoch on the batches of these ranks."""
     paddle.set_default_dtype("float64")
     paddle.seed(7)
-    model, loader, steps = Net(), Loader(ranks), Steps()
+    model, steps = Net(), Steps()
+    loader = Batches(lambda epoch: [batch(ranks, number) for number in range(10)])
     optimizer = paddle.optimizer.Momentum(0.2, 0.9, model.parameters(), weight_decay=0.01)
     bad: list[str] = []
     trainer = Trainer(

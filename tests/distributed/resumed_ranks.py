@@ -21,6 +21,7 @@ from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.metrics import CenterCropMetric
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D
 from paddlevideo_fast.schedule.phases import plain_phases
+from tests.support.small_runs import Classifier, StopAt, batch_of
 
 EPOCHS, STEPS, BATCHES, VALID_BATCHES = 3, 4, 7, 2
 
@@ -43,13 +44,13 @@ class Loader:
             size = 0 if is_lost else 2
             clips = rng.normal(size=(size, 2, 3, 5, 5)).astype("float32")
             ids = np.arange(size) + 2 * number + 100 * self.rank
-            yield Batch(clips, rng.integers(0, 4, size), ids, np.zeros_like(ids))
+            yield batch_of(clips, rng.integers(0, 4, size), ids)
 
     def close(self) -> None:
         """There are no workers to end."""
 
 
-class Net(paddle.nn.Layer):
+class Net(Classifier):
     """A small network with dropout, and a batch norm whose statistics differ between the ranks."""
 
     def __init__(self) -> None:
@@ -61,20 +62,6 @@ class Net(paddle.nn.Layer):
 
     def forward(self, clips: Any) -> Any:
         return self.fc(self.drop(paddle.tanh(self.norm(self.conv(clips))).mean([2, 3, 4])))
-
-    def loss(self, logits: Any, labels: Any) -> Any:
-        return paddle.nn.functional.cross_entropy(logits, labels)
-
-
-class StopAfter(Callback):
-    """Asks the run to stop after a step, as a signal to this rank does."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def step_end(self, trainer: Trainer) -> None:
-        if trainer.state.step == self.step:
-            trainer.interrupt.requested = 15
 
 
 def make(distribution: Any, folder: Path, *further: Callback, every_steps: int | None = None) -> Trainer:
@@ -116,7 +103,7 @@ def outcome(trainer: Trainer) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 def stopped(distribution: Any, folder: Path, step: int = 0, validation: int = -1) -> str:
     """The checkpoint of a run that one rank has asked to stop: after a step, or in a batch of validation."""
     paddle.seed(7)
-    further = [StopAfter(step)] if step % 2 == distribution.rank else []
+    further = [StopAt(step)] if step % 2 == distribution.rank else []
     trainer = make(distribution, folder, *further)
     count = iter(range(EPOCHS * VALID_BATCHES))
 

@@ -12,10 +12,10 @@ import pytest
 from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.schedule.phases import plain_phases
-from tests.engine.small_runs import RandomClips
+from tests.support.small_runs import Classifier, RandomClips
 
 
-class LinearModel(paddle.nn.Layer):
+class LinearModel(Classifier):
     """One linear layer behind dropout."""
 
     def __init__(self, dropout: float = 0.5) -> None:
@@ -25,9 +25,6 @@ class LinearModel(paddle.nn.Layer):
 
     def forward(self, clips: Any) -> Any:
         return self.fc(self.dropout(clips.flatten(1)))
-
-    def loss(self, logits: Any, labels: Any) -> Any:
-        return paddle.nn.functional.cross_entropy(logits, labels)
 
 
 def to_float(clips: np.ndarray) -> Any:

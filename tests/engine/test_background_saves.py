@@ -17,7 +17,7 @@ from paddlevideo_fast.engine import (
 from paddlevideo_fast.engine import checkpoint as checkpoints
 from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, ExponentialMovingAverage, restore
 from paddlevideo_fast.errors import CheckpointError, UnsavedError
-from tests.engine.small_runs import StopAt, assert_same, save, snapshot
+from tests.support.small_runs import StopAt, assert_same, save, snapshot
 
 
 class SlowDisk:

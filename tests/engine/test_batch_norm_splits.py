@@ -12,12 +12,12 @@ from paddlevideo_fast.engine.callbacks import (
 )
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D, split_statistics
 from paddlevideo_fast.schedule.phases import Phase
-from tests.engine.small_runs import assert_same, weights
+from tests.support.small_runs import Classifier, assert_same, weights
 
 PHASES = [Phase(0, 2, bn_splits=4), Phase(2, 3, bn_splits=2), Phase(3, 4)]
 
 
-class NormModel(paddle.nn.Layer):
+class NormModel(Classifier):
     """A linear layer behind a batch norm."""
 
     def __init__(self):
@@ -27,9 +27,6 @@ class NormModel(paddle.nn.Layer):
 
     def forward(self, clips):
         return self.fc(self.norm(clips).flatten(1))
-
-    def loss(self, logits, labels):
-        return paddle.nn.functional.cross_entropy(logits, labels)
 
 
 def channels_first(clips):

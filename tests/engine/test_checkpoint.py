@@ -17,7 +17,7 @@ from paddlevideo_fast.engine.callbacks import Checkpointing, restore
 from paddlevideo_fast.engine.output import newest_run, weights_of_run
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError, WeightError
-from tests.engine.small_runs import save
+from tests.support.small_runs import save
 
 
 @pytest.fixture

@@ -9,23 +9,23 @@ import pytest
 
 from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator
 from paddlevideo_fast.engine.callbacks import Evaluation
-from paddlevideo_fast.loader import Batch, DecodeFailure
+from paddlevideo_fast.loader import DecodeFailure
 from paddlevideo_fast.metrics import CenterCropMetric
+from tests.support.small_runs import Batches, batch_of
 
 
-class Loader:
+def batches(epoch):
     """Ten batches, of which the fourth has no clip that decodes."""
+    rng, found = np.random.default_rng(epoch), []
+    for index in range(10):
+        ids = np.arange(2 * index, 2 * index + 2 * (index != 3))
+        clips = rng.integers(0, 255, (len(ids), 2, 4, 4, 3), np.uint8)
+        incidents = [DecodeFailure(f"{index}.mp4", "failed", "cut short")] if index in (3, 5) else []
+        found.append(batch_of(clips, ids % 3, ids, incidents))
+    return found
 
-    def __len__(self):
-        return 10
 
-    def epoch(self, epoch, start_batch=0):
-        rng = np.random.default_rng(epoch)
-        for index in range(10):
-            ids = np.arange(2 * index, 2 * index + 2 * (index != 3))
-            clips = rng.integers(0, 255, (len(ids), 2, 4, 4, 3), np.uint8)
-            incidents = [DecodeFailure(f"{index}.mp4", "failed", "cut short")] if index in (3, 5) else []
-            yield Batch(clips, ids % 3, ids, np.zeros_like(ids), incidents)
+LOADER = Batches(batches)
 
 
 class Rank(Distribution):
@@ -56,7 +56,7 @@ def test_a_limit_counts_the_batches_of_all_ranks(make_trainer, max_batches, worl
     for rank, num_batches in enumerate(expected):
         stops = []
         evaluator = Evaluator(
-            Loader(), trainer.preprocess, distribution=Rank(rank, world_size), max_batches=max_batches
+            LOADER, trainer.preprocess, distribution=Rank(rank, world_size), max_batches=max_batches
         )
         evaluator.visit(
             trainer.model, lambda batch, logits: None, "test", check_stop=partial(stops.append, 1)
@@ -75,7 +75,7 @@ def test_a_pass_leaves_the_model_as_it_was(make_trainer, training, fails):
         if fails:
             raise ZeroDivisionError
 
-    evaluator = Evaluator(Loader(), trainer.preprocess)
+    evaluator = Evaluator(LOADER, trainer.preprocess)
     if fails:
         with pytest.raises(ZeroDivisionError):
             evaluator.visit(trainer.model, visit, "test")
@@ -95,7 +95,7 @@ def test_each_rank_hears_of_all_incidents_once(make_trainer):
             return [[DecodeFailure("other.mp4", "failed", "gone")], own] if own else [None, own]
 
     trainer, heard = make_trainer(), []
-    evaluator = Evaluator(Loader(), trainer.preprocess, distribution=Second(1, 2), on_incidents=heard.extend)
+    evaluator = Evaluator(LOADER, trainer.preprocess, distribution=Second(1, 2), on_incidents=heard.extend)
     incidents = evaluator.visit(trainer.model, lambda batch, logits: None, "test")
     assert [incident.path for incident in heard] == ["3.mp4", "5.mp4", "other.mp4"]
     assert [incident.path for incident in incidents] == ["other.mp4", "3.mp4", "5.mp4"]
@@ -103,9 +103,9 @@ def test_each_rank_hears_of_all_incidents_once(make_trainer):
 
 def test_an_evaluation_may_end_early(make_trainer):
     trainer = make_trainer()
-    values = Evaluator(Loader(), trainer.preprocess, max_batches=4).run(trainer.model, CenterCropMetric())
+    values = Evaluator(LOADER, trainer.preprocess, max_batches=4).run(trainer.model, CenterCropMetric())
     assert (values["num_samples"], values["num_failed"]) == (6, 1)
-    none = Evaluator(Loader(), trainer.preprocess, max_batches=0).run(trainer.model, CenterCropMetric())
+    none = Evaluator(LOADER, trainer.preprocess, max_batches=0).run(trainer.model, CenterCropMetric())
     assert none == {"num_samples": 0, "num_failed": 0, "num_replaced": 0}
 
 

@@ -20,7 +20,7 @@ from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.stages import parameters_in
 from paddlevideo_fast.schedule.phases import plain_phases
 from paddlevideo_fast.solver import build_optimizer
-from tests.engine.small_runs import RandomClips, assert_same, weights
+from tests.support.small_runs import RandomClips, assert_same, weights
 
 MODEL = {
     "framework": "Recognizer2D",

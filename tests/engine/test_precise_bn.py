@@ -17,14 +17,14 @@ from paddlevideo_fast.engine.callbacks import (
 )
 from paddlevideo_fast.engine.callbacks.precise_bn import population_statistics
 from paddlevideo_fast.errors import BadSampleShareError
-from paddlevideo_fast.loader import Batch, DecodeFailure
+from paddlevideo_fast.loader import DecodeFailure
 from paddlevideo_fast.modeling.layers.batch_norm import (
     SubBatchNorm2D,
     SubBatchNorm3D,
     set_num_splits,
     split_statistics,
 )
-from tests.engine.small_runs import assert_same, weights
+from tests.support.small_runs import Classifier, assert_same, batch_of, weights
 
 SIZES = [5, 5, 1, 3]
 
@@ -49,20 +49,14 @@ class Clips:
         rng = np.random.default_rng(epoch)
         for index, size in enumerate(self.sizes):
             clips = rng.normal(100 + 5 * index, 1 + index, (size, 2, 4, 4, 3))
-            ids = np.arange(size)
-            yield Batch(
-                clips,
-                ids % 3,
-                ids,
-                np.zeros_like(ids),
-                [DecodeFailure("bad.mp4", "failed", "cut")] if not size else [],
-            )
+            incidents = [] if size else [DecodeFailure("bad.mp4", "failed", "cut")]
+            yield batch_of(clips, np.arange(size) % 3, incidents=incidents)
 
     def close(self):
         self.is_open = False
 
 
-class Net(nn.Layer):
+class Net(Classifier):
     """Two batch norms with a nonlinearity between them, after dropout and before it."""
 
     def __init__(self, kind):
@@ -80,9 +74,6 @@ class Net(nn.Layer):
             clips = clips.flatten(0, 1)
         x = self.second(self.dropout(nn.functional.relu(self.first(clips))))
         return self.fc(x.reshape([-1, 96]))
-
-    def loss(self, logits, labels):
-        return nn.functional.cross_entropy(logits, labels)
 
 
 def layout_of(kind):

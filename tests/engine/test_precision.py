@@ -31,8 +31,8 @@ from paddlevideo_fast.errors import NonFiniteGradientError, NonFiniteLossError
 from paddlevideo_fast.metrics import CenterCropMetric
 from paddlevideo_fast.modeling.layers.attention import SelfAttention
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D
-from tests.engine.small_runs import StopAt, assert_same, weights
 from tests.support.gpu_amp import gpu_amp
+from tests.support.small_runs import Classifier, StopAt, assert_same, weights
 
 LEVELS = ["O1", "O2"]
 
@@ -436,7 +436,7 @@ def test_another_precision_goes_on_with_a_warning(make_trainer, tmp_path, caplog
 
 
 def test_evaluation_and_statistics_are_of_the_rounded_network(make_trainer):
-    class Net(nn.Layer):
+    class Net(Classifier):
         def __init__(self):
             super().__init__()
             self.conv, self.norm, self.fc = nn.Conv2D(3, 4, 3), SubBatchNorm2D(4), nn.Linear(16, 3)
@@ -445,9 +445,6 @@ def test_evaluation_and_statistics_are_of_the_rounded_network(make_trainer):
             frames = clips.flatten(0, 1).transpose([0, 3, 1, 2])
             features = self.norm(self.conv(frames)).flatten(1)
             return self.fc(features).reshape([-1, 2, 3]).mean(1)
-
-        def loss(self, logits, labels):
-            return nn.functional.cross_entropy(logits, labels)
 
     trainer = make_trainer()
     loader, model = trainer.make_loader(None), Net()

@@ -17,9 +17,9 @@ from paddlevideo_fast.extensions.report.drawings import curve_figures
 from paddlevideo_fast.extensions.trackers.trackers import TrackedRun, VisualDL
 from paddlevideo_fast.loader import DecodeFailure
 from paddlevideo_fast.metrics import CenterCropMetric
-from tests.engine.small_runs import Changed
 from tests.support.fake_device import FakeDevice
 from tests.support.gpu_amp import gpu_amp
+from tests.support.small_runs import Changed
 
 
 def test_the_log_line_is_paddlevideos(make_trainer, caplog):

@@ -14,7 +14,7 @@ from paddlevideo_fast.engine.callbacks.evaluation import Selection, best_of
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.metrics import CenterCropMetric, MeanAveragePrecision, MultiCropMetric
 from paddlevideo_fast.modeling.weights import read_weights
-from tests.engine.small_runs import assert_same
+from tests.support.small_runs import assert_same
 
 # No improvement from epoch 2 on: 3 is worse, 4 is equal, 5 gains too little, 6 is not finite.
 TOP1 = [0.3, 0.5, 0.4, 0.5, 0.505, 0.9, 0.95, 0.96, 0.97, 0.98]

@@ -15,7 +15,7 @@ from paddlevideo_fast.engine.callbacks import (
 from paddlevideo_fast.engine.trainer import step_seed
 from paddlevideo_fast.errors import CheckpointError, NonFiniteLossError
 from paddlevideo_fast.schedule import Phase
-from tests.engine.small_runs import StopAt, assert_same, weights
+from tests.support.small_runs import StopAt, assert_same, weights
 
 
 class Curve:

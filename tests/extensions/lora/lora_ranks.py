@@ -13,10 +13,10 @@ from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
 from paddlevideo_fast.engine.callbacks import BatchNormSplits
 from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.extensions.lora.lora import Lora
-from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.schedule.phases import plain_phases
 from paddlevideo_fast.solver import build_optimizer
+from tests.support.small_runs import Batches, batch_of
 
 NUM_STEPS = 10
 MODEL = {  # without anything at random in a step
@@ -42,22 +42,13 @@ OPTIMIZER = {
 }
 
 
-class Loader:
+def loader_of(distribution: Distribution) -> Batches:
     """Random clips, eight a step, of which each rank has its share."""
-
-    def __init__(self, distribution: Distribution) -> None:
-        rng = np.random.default_rng(0)
-        self.clips = rng.normal(size=(8 * NUM_STEPS, 3, 4, 8, 8)).astype("float32")
-        self.labels = rng.integers(0, 5, len(self.clips))
-        self.distribution = distribution
-
-    def __len__(self) -> int:
-        return NUM_STEPS
-
-    def epoch(self, epoch, start_batch=0):
-        for ids in np.arange(len(self.clips)).reshape(NUM_STEPS, -1)[start_batch:]:
-            own = ids[self.distribution.rank :: self.distribution.world_size]
-            yield Batch(self.clips[own], self.labels[own], own, np.zeros_like(own))
+    rng = np.random.default_rng(0)
+    clips = rng.normal(size=(8 * NUM_STEPS, 3, 4, 8, 8)).astype("float32")
+    labels = rng.integers(0, 5, len(clips))
+    steps = np.arange(len(clips)).reshape(NUM_STEPS, -1)[:, distribution.rank :: distribution.world_size]
+    return Batches(lambda epoch: [batch_of(clips[ids], labels[ids], ids) for ids in steps])
 
 
 def main() -> None:
@@ -68,7 +59,7 @@ def main() -> None:
     Lora(rank=2, scale=2.0).add_to(model)
     start = {f"start/{name}": parameter.numpy().copy() for name, parameter in model.named_parameters()}
     optimizer, _ = build_optimizer(OPTIMIZER, model)
-    loader = Loader(distribution)
+    loader = loader_of(distribution)
     trainer = Trainer(
         model, optimizer, lambda phase: loader, paddle.to_tensor,
         plain_phases(1, bn_sync_devices=world_size), [BatchNormSplits(model)], distribution=distribution,

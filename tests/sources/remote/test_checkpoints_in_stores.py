@@ -11,7 +11,7 @@ from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError, ObjectError, PaddleVideoFastError, StoreAwayError
 from paddlevideo_fast.sources.remote import stores
 from paddlevideo_fast.sources.remote.sync import Mirror
-from tests.engine.small_runs import save
+from tests.support.small_runs import save
 
 
 @pytest.fixture

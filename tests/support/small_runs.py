@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,10 +29,36 @@ class RandomClips:
         order = np.random.default_rng(epoch).permutation(len(self.labels))
         for at in range(start_batch, len(self)):
             ids = order[at * self.batch_size : (at + 1) * self.batch_size]
-            yield Batch(self.clips[ids], self.labels[ids], ids, np.zeros_like(ids))
+            yield batch_of(self.clips[ids], self.labels[ids], ids)
 
     def close(self) -> None:
         """There are no workers to end."""
+
+
+class Batches:
+    """A loader over the batches that `make(epoch)` gives."""
+
+    def __init__(self, make: Callable[[int], Sequence[Batch]]) -> None:
+        self.make = make
+
+    def __len__(self) -> int:
+        return len(self.make(0))
+
+    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
+        return iter(self.make(epoch)[start_batch:])
+
+
+def batch_of(clips: Any, labels: Any, ids: Any = None, incidents: Sequence[Any] = ()) -> Batch:
+    """A batch of the first views of clips, which are numbered from 0 on where `ids` says nothing else."""
+    ids = np.arange(len(labels)) if ids is None else ids
+    return Batch(clips, labels, ids, np.zeros_like(ids), list(incidents))
+
+
+class Classifier(paddle.nn.Layer):
+    """A network that learns by the cross entropy of its logits."""
+
+    def loss(self, logits: Any, labels: Any) -> Any:
+        return paddle.nn.functional.cross_entropy(logits, labels)
 
 
 class Changed:
