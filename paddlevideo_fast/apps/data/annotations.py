@@ -4,11 +4,9 @@ import argparse
 import csv
 import re
 from collections.abc import Callable, Sequence
-from itertools import takewhile
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from paddlevideo_fast.apps.data.public_datasets import read_json, read_text, ssv2_classes, ssv2_rows
+from paddlevideo_fast.apps.data.public_datasets import read_json, read_text
 from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import shown
@@ -16,11 +14,11 @@ from paddlevideo_fast.jobs.flags import tool_parser
 from paddlevideo_fast.jobs.run import Provenance, ToolError, crc32_of, write_lines
 from paddlevideo_fast.loader.tables import Row, json_line
 
-_PATHS = {"activitynet": "v_{id}.mp4", "epic": "{id}.MP4", "something": "{id}.webm", "mmaction2": "{id}"}
+_PATHS = {"activitynet": "v_{id}.mp4", "epic": "{id}.MP4"}
 _EPIC_LABELS = ("verb_class", "noun_class", "verb", "noun")
 
 
-class _Found(NamedTuple):
+class _Converted(NamedTuple):
     """What annotations say.
 
     Attributes:
@@ -40,8 +38,6 @@ def convert(argv: Sequence[str] | None = None) -> int:
     --from names the project:
         activitynet  JSON with `database`, as of ActivityNet, HACS and THUMOS: spans and names of classes
         epic         CSV of EPIC-KITCHENS: spans, classes of verbs or nouns (--label), people as groups
-        something    JSON of Something-Something: names of classes
-        mmaction2    text with lines `path label label ...`; with --kind frames `folder num_frames label ...`
 
     Where classes have names, they are written to `classes.txt` beside the list, for DATASET.class_names.
     Spans that are empty or end before they start are left out and counted.
@@ -52,18 +48,19 @@ def convert(argv: Sequence[str] | None = None) -> int:
         paddlevideo-fast data convert --from epic --list EPIC_100_train.csv --output verbs.jsonl
     """
     args = _parse(argv)
-    found = _READERS[args.origin](args)
-    if not found.rows:
+    converted = _READERS[args.origin](args)
+    if not converted.rows:
         raise ToolError(f"{args.list}: nothing to convert in it")
     template = args.path or _PATHS[args.origin]
-    rows = [row._replace(path=template.replace("{id}", row.path)) for row in found.rows]
+    rows = [row._replace(path=template.replace("{id}", row.path)) for row in converted.rows]
     options = {"from": args.origin, "subset": args.subset, "label": args.label, "path": template}
     with Provenance("convert", options, crc32_of(args.list)).kept_in(args.output.parent):
         write_lines(args.output, map(json_line, rows))
-        if found.classes:
-            write_lines(args.output.parent / "classes.txt", found.classes)
-            print(f"{args.output.parent / 'classes.txt'}: {len(found.classes)} classes")
-    left_out = f"; {found.left_out} empty or reversed spans are left out" if found.left_out else ""
+        if converted.classes:
+            write_lines(args.output.parent / "classes.txt", converted.classes)
+            print(f"{args.output.parent / 'classes.txt'}: {len(converted.classes)} classes")
+    num_empty = converted.left_out
+    left_out = f"; {num_empty} empty or reversed spans are left out" if num_empty else ""
     print(f"{args.output}: {len(rows)} lines{left_out}")
     return 0
 
@@ -80,10 +77,6 @@ def convert_parser() -> CommandParser:
     parser.add_argument("--subset", help="with activitynet: part to take, such as training (default: all)")
     text = "with epic: column of the labels (default verb_class)"
     parser.add_argument("--label", choices=_EPIC_LABELS, default="verb_class", help=text)
-    parser.add_argument(
-        "--labels", type=Path, metavar="FILE", help="with something: labels.json, the order of classes"
-    )
-    parser.add_argument("--kind")
     return parser
 
 
@@ -94,16 +87,15 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         raise ToolError(f"--output {args.output}: name it .jsonl")
     if args.path and "{id}" not in args.path:
         raise ToolError(f"--path {args.path}: has no {{id}}, where the name of a video goes")
-    for flag, origin in (("subset", "activitynet"), ("labels", "something")):
-        if getattr(args, flag) and args.origin != origin:
-            raise ToolError(f"--{flag} has no effect with --from {args.origin}; leave it out")
+    if args.subset and args.origin != "activitynet":
+        raise ToolError(f"--subset has no effect with --from {args.origin}; leave it out")
     return args
 
 
 # --- each project
 
 
-def _activitynet(args: argparse.Namespace) -> _Found:
+def _activitynet(args: argparse.Namespace) -> _Converted:
     content = read_json(args.list)
     database = content.get("database") if isinstance(content, dict) else None
     if not isinstance(database, dict):
@@ -133,10 +125,10 @@ def _activitynet(args: argparse.Namespace) -> _Found:
     if args.subset and args.subset not in subsets:
         there = ", ".join(sorted(subsets))
         raise ToolError(f"--subset {args.subset}: is not in {args.list}, which has {there}")
-    return _Found(rows, sorted(names), left_out)
+    return _Converted(rows, sorted(names), left_out)
 
 
-def _epic(args: argparse.Namespace) -> _Found:
+def _epic(args: argparse.Namespace) -> _Converted:
     table = csv.DictReader(read_text(args.list).splitlines())
     needed = ("video_id", "start_timestamp", "stop_timestamp", args.label)
     missing = [name for name in needed if name not in (table.fieldnames or ())]
@@ -154,7 +146,7 @@ def _epic(args: argparse.Namespace) -> _Found:
         if row:
             rows.append(row._replace(group=(cells.get("participant_id") or "").strip()))
     names = sorted({str(row.labels[0]) for row in rows}) if not is_number else []
-    return _Found(rows, names, left_out)
+    return _Converted(rows, names, left_out)
 
 
 def _clock(where: str, text: str | None) -> float:
@@ -166,59 +158,12 @@ def _clock(where: str, text: str | None) -> float:
     return round(3600 * int(hours) + 60 * int(minutes) + float(seconds), 6)
 
 
-def _something(args: argparse.Namespace) -> _Found:
-    found = ssv2_rows(args.list)
-    names = ssv2_classes(args.labels) if args.labels else sorted({row.class_name for row in found})
-    unknown = next((row for row in found if row.class_name not in names), None)
-    if unknown:
-        raise ToolError(f"{unknown.where}: the class {shown(unknown.class_name)} is not in {args.labels}")
-    return _Found([Row(0, row.clip, (row.class_name,)) for row in found], names)
-
-
-def _mmaction2(args: argparse.Namespace) -> _Found:
-    """Paths may have spaces, so numbers are counted from the end."""
-    is_frames = args.kind == "frames"
-    lines = [(number, line.strip()) for number, line in enumerate(read_text(args.list).split("\n"), 1)]
-    counts = {number: _num_at_end(line) for number, line in lines if line}
-    least = 1 + is_frames
-    spaced = {len(line.split()) for number, line in lines if line and counts[number] == least}
-    has_spaces = any(len(line.split()) > counts[number] + 1 for number, line in lines if line)
-    rows = []
-    for number, line in lines:
-        if not line:
-            continue
-        count = counts[number]
-        if is_frames and has_spaces and count > least:
-            if len(line.split()) not in spaced:
-                text = "which of its numbers belong to the folder, whose name may have spaces?"
-                raise ToolError(f"{args.list}:{number}: {shown(line)}: {text} Rename it, or write a .csv")
-            count = least
-        numbers = [int(word) for word in line.split()[-count:]] if count else []
-        path = line.rsplit(None, count)[0] if count else ""
-        num_frames = numbers.pop(0) if is_frames and numbers else None
-        if not path or not numbers or num_frames == 0:
-            expected = "folder num_frames label ..." if is_frames else "path label ..."
-            raise ToolError(f"{args.list}:{number}: expected '{expected}', found {shown(line)}")
-        rows.append(Row(number, path, tuple(sorted(set(numbers))), num_frames))
-    return _Found(rows)
-
-
-def _num_at_end(line: str) -> int:
-    """How many numbers stand at the end of a line, behind its first word."""
-    words = line.split()[:0:-1]
-    return len(
-        [*takewhile(lambda word: word.isdecimal() and len(word) < 10 and str(int(word)) == word, words)]
-    )
-
-
 def _with_span(video: str, labels: tuple[Any, ...], start: float, end: float) -> Row | None:
     """An entry; None where its span is empty or reversed."""
     return Row(0, video, labels, span=Span(max(start, 0.0), end, "sec")) if max(start, 0.0) < end else None
 
 
-_READERS: dict[str, Callable[[argparse.Namespace], _Found]] = {
+_READERS: dict[str, Callable[[argparse.Namespace], _Converted]] = {
     "activitynet": _activitynet,
     "epic": _epic,
-    "something": _something,
-    "mmaction2": _mmaction2,
 }

@@ -52,11 +52,11 @@ class OfFile(Outcome, Protocol):
         """See `state_of`."""
 
 
-Found = TypeVar("Found", bound=OfFile)
+Result = TypeVar("Result", bound=OfFile)
 
 
 @dataclass(frozen=True)
-class ReadClip(ABC, Generic[Found]):
+class ReadClip(ABC, Generic[Result]):
     """A task of `work.Work`: reads an entry of a list. What it finds is of no use once the file has changed.
 
     Args:
@@ -66,7 +66,7 @@ class ReadClip(ABC, Generic[Found]):
         backend: see there.
     """
 
-    outcome: ClassVar[type]  # `Found`, a named tuple
+    outcome: ClassVar[type]  # `Result`, a named tuple
 
     path: str
     num_frames: int | None = None
@@ -74,10 +74,10 @@ class ReadClip(ABC, Generic[Found]):
     backend: str = "auto"
 
     @abstractmethod
-    def found(self, reader: VideoReader, state: list[int]) -> Found:
+    def read(self, reader: VideoReader, state: list[int]) -> Result:
         """What is found in the clip; may raise `VideoDecodeError`."""
 
-    def failed(self, cause: str, state: list[int]) -> Found:
+    def failed(self, cause: str, state: list[int]) -> Result:
         """What is found in a clip that cannot be read."""
         return self.outcome(cause=cause, state=state)
 
@@ -90,19 +90,19 @@ class ReadClip(ABC, Generic[Found]):
         """A reader of the clip; raises `VideoDecodeError`."""
         return open_clip(self.path, self.num_frames, self.suffix, self.backend)
 
-    def do(self) -> Found:
+    def do(self) -> Result:
         """Reads the clip."""
         state = state_of(self.path)
         try:
             with self.open() as reader:
-                return self.found(reader, state)
+                return self.read(reader, state)
         except VideoDecodeError as error:
             return self.failed(error.cause_in(self.path), state)
 
-    def restored(self, value: Any) -> Found | None:
+    def restored(self, value: Any) -> Result | None:
         """See `work.Task`."""
-        found: Found = self.outcome(*value)
-        return found if list(found.state) == state_of(self.path) else None
+        result: Result = self.outcome(*value)
+        return result if list(result.state) == state_of(self.path) else None
 
 
 def find_clips(
@@ -164,9 +164,9 @@ def by_name(clips: Iterable[Clip], name: Callable[[Clip], str]) -> dict[str, Cli
     Raises:
         ToolError: two clips have the same name.
     """
-    found: dict[str, Clip] = {}
+    named: dict[str, Clip] = {}
     for clip in clips:
-        other = found.setdefault(name(clip), clip)
+        other = named.setdefault(name(clip), clip)
         if other is not clip:
             raise ToolError(f"{other.path} and {clip.path} are both '{name(clip)}'; keep one of them")
-    return found
+    return named

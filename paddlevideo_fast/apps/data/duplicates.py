@@ -63,7 +63,7 @@ class _Entry(NamedTuple):
     @property
     def rank(self) -> tuple[int, int]:
         """Pixels of a picture, and length: the best of a group of copies has the largest."""
-        return self.size[0] * self.size[1], len(self.prints.looks)
+        return self.size[0] * self.size[1], len(self.prints.frame_hashes)
 
     def described(self) -> dict[str, Any]:
         """What the file of pairs says of it."""
@@ -108,7 +108,7 @@ def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Li
         print(f"comparing {len(entries)} videos", file=sys.stderr, flush=True)
         alike = matches([entry.prints for entry in entries], _is_wanted(entries))
         parts = [
-            Part(videos[key], of_path[key].ends(one.record.span)[0] / RATE, len(one.prints.looks) / RATE)
+            Part(videos[key], of_path[key].ends(one.record.span)[0] / RATE, one.prints.length_sec)
             for one in entries
             for key in [(one.record.path, one.record.num_frames)]
         ]
@@ -187,7 +187,7 @@ def _entries(
                 failures.append((line + shown_url(record.path), cause))
             else:
                 entries.append(_Entry(listed.file, line, listed is own, record, result.size, prints))
-                num_empty += not prints.looks.any()
+                num_empty += not prints.frame_hashes.any()
     if num_empty:
         print(f"warning: {num_empty} show nothing but black or flat pictures: not compared", file=sys.stderr)
     return entries, failures

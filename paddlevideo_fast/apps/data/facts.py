@@ -72,7 +72,7 @@ class Video(ReadClip[Facts]):
     span: Span | None = None
     with_sheet: bool = False
 
-    def found(self, reader: VideoReader, state: list[int]) -> Facts:
+    def read(self, reader: VideoReader, state: list[int]) -> Facts:
         facts = _facts_of(reader if self.span is None else reader.part(self.span), self.with_sheet)
         num_bytes = state[0] if self.num_frames is None and state else 0
         return facts._replace(num_bytes=num_bytes, state=state)

@@ -70,20 +70,25 @@ class Prints(NamedTuple):
     """The fingerprint of a video or of a part of it.
 
     Attributes:
-        looks: uint64 [N]; 0 where a picture is black or flat.
-        motions: uint64 [N]; 0 where nothing moves.
+        frame_hashes: uint64 [N]; 0 where a picture is black or flat.
+        motion_hashes: uint64 [N]; 0 where nothing moves.
     """
 
-    looks: np.ndarray
-    motions: np.ndarray
+    frame_hashes: np.ndarray
+    motion_hashes: np.ndarray
+
+    @property
+    def length_sec(self) -> float:
+        """Length in seconds."""
+        return len(self.frame_hashes) / RATE
 
     def mirrored(self) -> Prints:
         """The fingerprint of the video mirrored from left to right."""
-        quadrants = self.looks.view("<u2").reshape(-1, 2, 2)[:, :, ::-1].reshape(-1, 4)
-        looks = np.ascontiguousarray(quadrants ^ _MIRRORS_LOOK).view("<u8")[:, 0]
+        quadrants = self.frame_hashes.view("<u2").reshape(-1, 2, 2)[:, :, ::-1].reshape(-1, 4)
+        frame_hashes = np.ascontiguousarray(quadrants ^ _MIRRORS_LOOK).view("<u8")[:, 0]
         return Prints(
-            np.where(self.looks == 0, np.uint64(0), looks),
-            np.where(self.motions == 0, np.uint64(0), self.motions ^ _MIRRORS_MOTION),
+            np.where(self.frame_hashes == 0, np.uint64(0), frame_hashes),
+            np.where(self.motion_hashes == 0, np.uint64(0), self.motion_hashes ^ _MIRRORS_MOTION),
         )
 
 
@@ -104,22 +109,22 @@ class Fingerprint(NamedTuple):
 
     def prints(self, span: Span | None) -> Prints | None:
         """The fingerprint of a span; None where it begins after the video."""
-        found, (first, stop) = self._read(), self.ends(span)
-        if first >= len(found):
+        pictures, (first, stop) = self._read(), self.ends(span)
+        if first >= len(pictures):
             return None
-        part = found[first : max(stop, first + 1)]
+        part = pictures[first : max(stop, first + 1)]
         return Prints(part["look"].astype(np.uint64), part["motion"].astype(np.uint64))
 
     def ends(self, span: Span | None) -> tuple[int, int]:
         """The pictures [first, stop) of a span."""
-        found = self._read()
+        pictures = self._read()
         if span is None:
-            return 0, len(found)
+            return 0, len(pictures)
         ends = (span.start, math.inf if span.end is None else span.end)
         if span.unit == "frames":
-            first, stop = (int(np.searchsorted(found["frame"], end)) for end in ends)
+            first, stop = (int(np.searchsorted(pictures["frame"], end)) for end in ends)
             return first, stop
-        first, stop = (int(min(math.ceil(end * RATE - 1e-6), len(found))) for end in ends)
+        first, stop = (int(min(math.ceil(end * RATE - 1e-6), len(pictures))) for end in ends)
         return first, stop
 
     def _read(self) -> np.ndarray:
@@ -134,7 +139,7 @@ class Video(ReadClip[Fingerprint]):
 
     version: int = _VERSION
 
-    def found(self, reader: VideoReader, state: list[int]) -> Fingerprint:
+    def read(self, reader: VideoReader, state: list[int]) -> Fingerprint:
         data = base64.b64encode(_prints(reader).tobytes()).decode("ascii")
         return Fingerprint(None, state, reader.square_size, data)
 
@@ -160,21 +165,21 @@ def _prints(reader: VideoReader) -> np.ndarray:
     on_display = np.searchsorted(times, np.arange(num_prints) / RATE + 1e-4, side="right") - 1
     frames, slots = np.unique(on_display, return_inverse=True)
     coefficients = np.zeros((len(frames), 64))
-    looks = np.zeros(len(frames), np.uint64)
+    frame_hashes = np.zeros(len(frames), np.uint64)
     for frame, picture in reader.frames(frames.tolist()):
         slot = int(np.searchsorted(frames, frame))
         small = cv2.resize(picture, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
         grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float64)
         coefficients[slot] = (_OF_PICTURE @ grey @ _OF_PICTURE.T).ravel()
-        looks[slot] = _look(grey)
+        frame_hashes[slot] = _frame_hash(grey)
     coefficients[:, 0] = 0  # brightness
     prints = np.zeros(num_prints, _PRINT)
-    prints["frame"], prints["look"] = on_display, looks[slots]
-    prints["motion"] = _motions(coefficients[slots])
+    prints["frame"], prints["look"] = on_display, frame_hashes[slots]
+    prints["motion"] = _motion_hashes(coefficients[slots])
     return prints
 
 
-def _look(grey: np.ndarray) -> np.uint64:
+def _frame_hash(grey: np.ndarray) -> np.uint64:
     """The hash of a picture, float64 [32, 32]: 16 bits a quadrant. 0: it is black or flat."""
     if grey.std() < _MIN_CONTRAST:
         return np.uint64(0)
@@ -186,10 +191,10 @@ def _look(grey: np.ndarray) -> np.uint64:
     return _packed(coefficients.reshape(1, 64) > 0)[0]
 
 
-def _motions(coefficients: np.ndarray) -> np.ndarray:
+def _motion_hashes(coefficients: np.ndarray) -> np.ndarray:
     """The hashes, uint64 [N], of the differences of pictures with DCT coefficients float64 [N, 64]."""
-    places, last = np.arange(len(coefficients)), len(coefficients) - 1
-    later, earlier = np.minimum(places + _LAG, last), np.maximum(places - _LAG, 0)
+    numbers, last = np.arange(len(coefficients)), len(coefficients) - 1
+    later, earlier = np.minimum(numbers + _LAG, last), np.maximum(numbers - _LAG, 0)
     change = coefficients[later] - coefficients[earlier]
     is_moving = np.sqrt((change**2).sum(1)) / (_SIDE * _SCALE**2) >= _MIN_MOTION
     return np.where(is_moving, _packed(change > 0), np.uint64(0))

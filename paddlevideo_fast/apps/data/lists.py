@@ -169,7 +169,7 @@ class _File(ReadClip[_Checked]):
 
     spans: Sequence[Span | None] = ()
 
-    def found(self, reader: VideoReader, state: list[int]) -> _Checked:
+    def read(self, reader: VideoReader, state: list[int]) -> _Checked:
         reader.verify()
         return _Checked([_fault_of(reader, span) for span in self.spans], state, [*reader.notes])
 

@@ -30,9 +30,7 @@ from paddlevideo_fast.solver import build_optimizer
 
 _NO_BUDGET = float("inf")
 _FLOAT_BYTES = 4
-FRAME_SIZE = (340, 256)
-_YUV_BYTES = 1.5
-_SUMS = ("iterations", "clips", "tokens", "flops", "decoded_bytes", "clip_bytes", "train_sec")
+_SUMS = ("iterations", "clips", "tokens", "flops", "train_sec")
 # Below this gain, a shorter plain schedule or a better reader saves more than multigrid.
 _PAYS = 1.1
 # What a small shape may cost beyond its share of the pixels.
@@ -47,13 +45,11 @@ class PlanOptions:
 
     Attributes:
         num_clips: length of the training list; None: counted, where the list exists.
-        frame_size: (width, height) of the videos.
         num_steps: optimizer steps to time at each shape; 0: none.
         limit_sec: no step is timed where timing all shapes would take longer.
     """
 
     num_clips: int | None = None
-    frame_size: tuple[int, int] = FRAME_SIZE
     num_steps: int = 3
     limit_sec: float = 120.0
 
@@ -95,7 +91,6 @@ def make_plan(
         "device": paddle.get_device(),
         "paddle": paddle.__version__,
         "num_clips": options.num_clips,
-        "frame_size": list(options.frame_size),
         "max_epoch": max_epoch,
         "lr_at_epoch": [run.curve.at(epoch) for epoch in range(max_epoch)],
         "phases": described,
@@ -179,7 +174,7 @@ class Pricing:
             "activation_bytes": max(shape["activation_bytes"] for shape in shapes),
         }
         if self._options.num_clips:
-            values.update(self._sums(phase, clip, shapes, self._options.num_clips))
+            values.update(self._sums(phase, shapes, self._options.num_clips))
         return values
 
     def _in_turn(self, phase: Phase) -> list[tuple[int, ClipShape]]:
@@ -212,9 +207,7 @@ class Pricing:
             values["step_sec"] = self._costs.step_sec(batch_size, clip.num_frames, clip.crop_size, bn_splits)
         return values
 
-    def _sums(
-        self, phase: Phase, clip: ClipShape, shapes: Sequence[Mapping[str, Any]], num_clips: int
-    ) -> dict[str, float]:
+    def _sums(self, phase: Phase, shapes: Sequence[Mapping[str, Any]], num_clips: int) -> dict[str, float]:
         """The costs of all epochs of a phase."""
         epochs = phase.end_epoch - phase.start_epoch
         in_turn = batch_shapes(phase, self._batch_size, self._accumulation)
@@ -230,17 +223,10 @@ class Pricing:
         def total(of_batch: Callable[[Mapping[str, Any]], float]) -> float:
             return epochs * sum(turns[turn] * of_batch(shape) for turn, shape in enumerate(shapes))
 
-        clips = total(lambda shape: shape["batch_size"])
-        span_frames = clip.num_frames * (self._clip.sampling_rate + clip.sampling_rate) / 2  # the mean one
-        width, height = self._options.frame_size
         sums = {
             "iterations": epochs * -(-sampler.num_batches // self._accumulation),
-            "clips": clips,
+            "clips": total(lambda shape: shape["batch_size"]),
             "flops": total(lambda shape: shape["flops"]),
-            "decoded_bytes": clips * span_frames * width * height * _YUV_BYTES,
-            "clip_bytes": total(
-                lambda shape: shape["batch_size"] * shape["num_frames"] * shape["crop_size"] ** 2 * 3
-            ),
         }
         if "tokens" in shapes[0]:
             sums["tokens"] = total(lambda shape: shape["tokens"])
@@ -476,12 +462,10 @@ def _comparison(plan: Mapping[str, Any]) -> list[str]:
         if key in multigrid:
             ratio = plain[key] / multigrid[key]
             lines.append(f"{name:<16}{shown(plain[key]):>14}{shown(multigrid[key]):>14}{ratio:>20.2f}")
-    width, height = plan["frame_size"]
-    frames = f"{width}×{height}, YUV 4:2:0"
-    lines += ["", f"decoded: all frames from the first to the last of each clip, {frames}."]
     if plan["speed_up"] is not None:
         rate = max(phase["clips"] / phase["train_sec"] for phase in plan["phases"])
         more = rate * plain["train_sec"] / plain["clips"]
+        lines.append("")
         lines.append(
             f"Predicted: {plan['speed_up']:.2f} times as fast as the plain run, where reading keeps up with "
             f"training:\nit must deliver up to {more:.1f} times as many clips a second."
@@ -510,7 +494,5 @@ _ROWS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "clips": ("clips", "{:,}".format),
     "tokens": ("tokens", "{:.3g}".format),
     "flops": ("forward FLOPs", "{:.3g}".format),
-    "decoded_bytes": ("decoded", _amount),
-    "clip_bytes": ("in clips", _amount),
     "train_sec": ("training", _duration),
 }

@@ -20,13 +20,6 @@ def build_parser() -> argparse.ArgumentParser:
         "--clips", type=count(1), help="clips of the training list (default: counted, if the list exists)"
     )
     parser.add_argument(
-        "--frame_size",
-        type=_frame_size,
-        default=(340, 256),
-        metavar="WxH",
-        help="size of the videos, to estimate the decoded bytes (default 340x256)",
-    )
-    parser.add_argument(
         "--steps",
         type=count(1),
         default=3,
@@ -47,12 +40,6 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _frame_size(text: str) -> tuple[int, int]:
-    width, _, height = text.partition("x")
-    positive = count(1)
-    return positive(width), positive(height)
-
-
 def run(args: argparse.Namespace) -> None:
     """Prints the plan of a config; 2: wrong input, told in one message."""
     progress = timed_progress()
@@ -61,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
     from paddlevideo_fast.apps.doctor import multigrid
 
     num_steps = 0 if args.no_measure else args.steps
-    options = multigrid.PlanOptions(args.clips, args.frame_size, num_steps, args.limit)
+    options = multigrid.PlanOptions(args.clips, num_steps, args.limit)
     plan = multigrid.make_plan(cfg, options, progress)
     show_result(plan, args, multigrid.report, "multigrid_plan")
     if args.output:

@@ -47,12 +47,19 @@ class LocalBytes:
         path: of the file.
         maps: those of the whole set.
 
+    Attributes:
+        size: in bytes.
+        state: what has changed where the file has.
+
     Raises:
-        OSError: it is not there.
+        OSError: it is not there, or is no file.
     """
 
     def __init__(self, path: str, maps: MmapCache) -> None:
-        self.size = os.path.getsize(path)
+        require_regular(path)
+        status = os.stat(path)
+        self.size = status.st_size
+        self.state = [self.size, status.st_mtime_ns]
         self._path, self._maps = path, maps
 
     def available(self) -> int:
@@ -95,6 +102,11 @@ class LocalBytes:
         return mapped
 
 
+def open_bytes(path: str, maps: MmapCache) -> LocalBytes | RemoteFile:
+    """The bytes of a file, or of an object at a URL; raises `OSError` where it cannot be read."""
+    return RemoteFile(path) if scheme_of(path) else LocalBytes(path, maps)
+
+
 class PackedShard:
     """One shard: some videos, in one data file.
 
@@ -132,7 +144,7 @@ class PackedShard:
 
     def _bytes_of(self, path: str) -> LocalBytes | RemoteFile:
         try:
-            return RemoteFile(path) if scheme_of(path) else LocalBytes(path, self._maps)
+            return open_bytes(path, self._maps)
         except OSError as error:
             raise ShardError(f"{path}: cannot be read: {error.strerror or error}") from error
 
@@ -144,7 +156,6 @@ class PackedShard:
                 except FormatError:  # perhaps it was altered on its way
                     self._table.forget([(0, self._table.size)])
                     return read_directory(self._table.stream())
-            require_regular(self._index)
             with open(self._index, "rb") as file:
                 return read_directory(file)
         except FormatError as error:

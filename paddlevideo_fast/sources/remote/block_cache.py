@@ -46,6 +46,7 @@ class RemoteFile(io.RawIOBase):
 
     Attributes:
         url: of the object.
+        state: what has changed where the object has; None: its store does not tell.
 
     Raises:
         ObjectError: it is not there. Also when it is read, and it is broken or has another version by then.
@@ -57,6 +58,7 @@ class RemoteFile(io.RawIOBase):
         super().__init__()
         self.url, self.name = url, shown_url(url)
         self.size, self.version = known or stores.stat(url)
+        self.state = [self.size, self.version] if self.version else None
         self._at = 0
         self._last = -2  # the block that was read last
         self._num_ahead = 1

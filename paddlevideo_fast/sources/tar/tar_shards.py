@@ -17,9 +17,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from paddlevideo_fast.errors import ObjectError, ShardError, VideoDecodeError, cause_of
-from paddlevideo_fast.io.paths import require_regular
-from paddlevideo_fast.io.urls import bare_url, scheme_of, shown_url
-from paddlevideo_fast.sources.packed.packed import LocalBytes, MmapCache
+from paddlevideo_fast.io.urls import bare_url, shown_url
+from paddlevideo_fast.sources.packed.packed import MmapCache, open_bytes
 from paddlevideo_fast.sources.remote import stores
 from paddlevideo_fast.sources.remote.block_cache import RemoteFile
 
@@ -69,18 +68,11 @@ class TarShard:
 
     def __init__(self, path: str, maps: MmapCache) -> None:
         self.source, self.path = path, bare_url(path)
-        self.data: LocalBytes | RemoteFile
-        self.state: list[Any] | None
         try:
-            if scheme_of(path):
-                self.data = remote = RemoteFile(path)
-                self.state = [remote.size, remote.version] if remote.version else None
-            else:
-                require_regular(path)
-                self.data = LocalBytes(path, maps)
-                self.state = [self.data.size, os.stat(path).st_mtime_ns]
+            self.data = open_bytes(path, maps)
         except OSError as error:
             raise ShardError(f"{shown_url(path)}: cannot be read: {cause_of(error)}") from None
+        self.state: list[Any] | None = self.data.state
 
     def members(self, wants_text: Callable[[str], bool]) -> list[Member]:
         """All regular files and links in the tar, from its headers.

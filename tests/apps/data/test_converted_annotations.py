@@ -7,7 +7,7 @@ import pytest
 from paddlevideo_fast.apps.data.annotations import convert
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.jobs.run import ToolError
-from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list
+from paddlevideo_fast.loader.annotations import read_video_list
 
 
 @pytest.fixture
@@ -59,41 +59,6 @@ def test_epic(run):
     assert [one.span for one in records] == [Span(0.14, 3.37, "sec"), Span(3723.5, 3724, "sec")]
 
 
-def test_something(run, tmp_path):
-    entries = [
-        {"id": "7", "label": "holding a cup", "template": "Holding [something]"},
-        {"id": "8", "label": "x", "template": "Dropping [something]"},
-    ]
-    labels = tmp_path / "labels.json"
-    labels.write_text(json.dumps({"Holding something": "0", "Dropping something": "1"}))
-    listed = run("something", "s.json", entries, "--labels", labels)
-    records = read_video_list(listed, class_names=str(tmp_path / "classes.txt"))
-    assert [(one.path, one.labels) for one in records] == [("7.webm", (0,)), ("8.webm", (1,))]
-
-
-def test_mmaction2(run):
-    records = read_video_list(run("mmaction2", "m.txt", "a b.mp4 7 3 7\n\nc.mp4 0\n"))
-    assert [(one.path, one.labels) for one in records] == [("a b.mp4", (3, 7)), ("c.mp4", (0,))]
-    (record,) = read_frame_list(run("mmaction2", "m.txt", "folder 32 7 3\n", "--kind", "frames"))
-    assert (record.path, record.num_frames, record.labels) == ("folder", 32, (3, 7))
-
-
-def test_mmaction2_folders_with_spaces_and_numbers(run):
-    text = "person 01 120 3\nperson 10 130 3\nperson 2 7 0\n"
-    records = read_frame_list(run("mmaction2", "m.txt", text, "--kind", "frames"))
-    assert [(one.path, one.num_frames, one.labels) for one in records] == [
-        ("person 01", 120, (3,)),
-        ("person 10", 130, (3,)),
-        ("person 2", 7, (0,)),
-    ]
-    records = read_video_list(run("mmaction2", "m.txt", "person 01 3\nb 0\n"))
-    assert [(one.path, one.labels) for one in records] == [("person 01", (3,)), ("b", (0,))]
-    with pytest.raises(
-        ToolError, match="m.txt:2: 'person 9 10 130 3': which of its numbers belong to the fol"
-    ):
-        run("mmaction2", "m.txt", "person 01 120 3\nperson 9 10 130 3\n", "--kind", "frames")
-
-
 @pytest.mark.parametrize(
     ("origin", "text", "words", "cause"),
     [
@@ -103,12 +68,9 @@ def test_mmaction2_folders_with_spaces_and_numbers(run):
         ("activitynet", '{"database": {"a": {"subset": "t"}}}', ("--subset", "u"), "--subset u: is not in"),
         ("epic", "video_id\n", (), "x.txt:1: lacks the column 'start_timestamp'"),
         ("epic", "video_id,start_timestamp,stop_timestamp,verb_class\na,1,2,3\n", (), "x.txt:2: '1' is"),
-        ("something", "[{}]", (), "entry 1: expected an object with 'id' and 'template'"),
-        ("mmaction2", "a.mp4 1\nb.mp4\n", (), r"x.txt:2: expected 'path label \.\.\.'"),
-        ("mmaction2", "a 1\n", ("--kind", "frames"), "x.txt:1: expected 'folder num_frames label"),
-        ("mmaction2", "\n", (), "nothing to convert in it"),
-        ("mmaction2", "a 1\n", ("--subset", "u"), "--subset has no effect with --from mmaction2"),
-        ("mmaction2", "a 1\n", ("--path", "u"), "--path u: has no {id}"),
+        ("epic", "video_id,start_timestamp,stop_timestamp,verb_class\n", (), "nothing to convert in it"),
+        ("epic", "video_id\n", ("--subset", "u"), "--subset has no effect with --from epic"),
+        ("epic", "video_id\n", ("--path", "u"), "--path u: has no {id}"),
     ],
 )  # fmt: skip
 def test_wrong_annotations(run, origin, text, words, cause):

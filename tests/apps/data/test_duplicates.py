@@ -295,16 +295,16 @@ def test_a_wrong_command_line_is_one_message(given, message, tmp_path, monkeypat
 def test_the_fingerprint_of_a_mirrored_video_follows_from_its_own(root):
     own, mirrored = (Video(str(root / name), None, "", "pyav").do() for name in ("a.mp4", "mirrored.mp4"))
     one, other = own.prints(None), mirrored.prints(None)
-    assert len(one.looks) == 3 * RATE
-    assert distance(one.mirrored().looks, other.looks).mean() < 2
-    assert distance(one.looks, other.looks).mean() > 16
+    assert len(one.frame_hashes) == 3 * RATE
+    assert distance(one.mirrored().frame_hashes, other.frame_hashes).mean() < 2
+    assert distance(one.frame_hashes, other.frame_hashes).mean() > 16
     assert all(np.array_equal(*both) for both in zip(one.mirrored().mirrored(), one))
 
 
 def test_looks_and_motions_of_what_shows_nothing(root):
     black = Video(str(root / "black.mp4"), None, "", "pyav").do().prints(None)
-    assert not black.looks.any()
-    assert not black.motions.any()
+    assert not black.frame_hashes.any()
+    assert not black.motion_hashes.any()
     assert align(black, black) is None
 
 
@@ -332,10 +332,11 @@ def flipped(rng, hashes, num_bits):
 def test_the_index_finds_what_brute_force_finds(num_bits):
     rng = np.random.default_rng(num_bits)
     videos = [random_prints(rng, 1) for _ in range(400)]
-    videos += [Prints(flipped(rng, video.looks, num_bits), video.motions) for video in videos[:200]]
+    near = [(flipped(rng, video.frame_hashes, num_bits), video.motion_hashes) for video in videos[:200]]
+    videos += [Prints(*each) for each in near]
     videos += [video.mirrored() for video in videos[200:250]]
-    looks = np.concatenate([video.looks for video in videos])
-    mirrored = np.concatenate([video.mirrored().looks for video in videos])
+    looks = np.concatenate([video.frame_hashes for video in videos])
+    mirrored = np.concatenate([video.mirrored().frame_hashes for video in videos])
     near = np.minimum(distance(looks[:, None], looks), distance(looks[:, None], mirrored)) <= num_bits
     brute = {(one, other) for one, other in np.argwhere(near).tolist() if one < other}
     assert len(brute) == 250
@@ -353,7 +354,7 @@ def test_a_picture_that_thousands_share_makes_few_pairs():
     rng = np.random.default_rng(0)
     card = random_prints(rng, 12)
     videos = [Prints(*map(np.concatenate, zip(card, random_prints(rng, 30)))) for _ in range(1000)]
-    copy = Prints(flipped(rng, videos[5].looks, 4)[8:], flipped(rng, videos[5].motions, 4)[8:])
+    copy = Prints(flipped(rng, videos[5].frame_hashes, 4)[8:], flipped(rng, videos[5].motion_hashes, 4)[8:])
     found = candidates([*videos, copy]).tolist()
     assert len(found) < 1000 * 60
     assert [5, 1000] in found
@@ -363,7 +364,7 @@ def test_a_picture_that_thousands_share_makes_few_pairs():
 def test_align_gives_offset_and_length():
     rng = np.random.default_rng(0)
     one = random_prints(rng, 60)
-    part = Prints(flipped(rng, one.looks[20:44], 5), one.motions[20:44])
+    part = Prints(flipped(rng, one.frame_hashes[20:44], 5), one.motion_hashes[20:44])
     assert align(one, part) == Match(2.5, 3.0, False)
     assert align(part, one) == Match(-2.5, 3.0, False)
     assert align(one, part).reversed() == align(part, one)
@@ -374,7 +375,7 @@ def test_align_gives_offset_and_length():
 def test_long_videos_are_aligned():
     rng = np.random.default_rng(0)
     one = random_prints(rng, 1800 * RATE)
-    part = Prints(flipped(rng, one.looks[4000:10000], 5), one.motions[4000:10000])
+    part = Prints(flipped(rng, one.frame_hashes[4000:10000], 5), one.motion_hashes[4000:10000])
     assert align(one, part) == Match(500.0, 750.0, False)
     assert align(one, random_prints(rng, 6000)) is None
 
@@ -393,7 +394,7 @@ def test_the_same_scene_with_another_motion_is_no_copy():
 def test_all_pairs_of_a_group_are_found():
     rng = np.random.default_rng(0)
     one = random_prints(rng, 40, still=0)
-    videos = [Prints(flipped(rng, one.looks, 2), one.motions) for _ in range(40)]
+    videos = [Prints(flipped(rng, one.frame_hashes, 2), one.motion_hashes) for _ in range(40)]
     found = matches([*videos, random_prints(rng, 40)], lambda one, other: True)
     assert len(found) == 40 * 39 // 2
 

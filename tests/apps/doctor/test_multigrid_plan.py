@@ -47,7 +47,7 @@ def plan(command, capsys):
 def shipped(run_script):
     """The plan of the shipped schedule, by the command line in a process of its own."""
     options = [part for override in NARROW for part in ("-o", override)]
-    arguments = ("--json", "--no-measure", "--clips", 240000, "--frame-size", "100x60")
+    arguments = ("--json", "--no-measure", "--clips", 240000)
     return json.loads(run_script("tools/multigrid_plan.py", "-c", CONFIG, *options, *arguments).stdout)
 
 
@@ -87,14 +87,10 @@ def test_the_short_cycle_alone_and_no_cycle(plan):
 def test_costs_against_the_plain_run(shipped):
     plain, multigrid = shipped["plain"], shipped["multigrid"]
     assert (plain["iterations"], plain["clips"]) == (239 * 30000, 239 * 240000)
-    assert plain["clip_bytes"] == 239 * 240000 * 32 * 224 * 224 * 3
-    assert plain["decoded_bytes"] == 239 * 240000 * 64 * 100 * 60 * 1.5
     assert plain["flops"] * 8 == plain["shapes"][0]["flops"] * plain["clips"]
     assert plain["iterations"] / multigrid["iterations"] == pytest.approx(3.42, abs=0.01)
     for key, value in multigrid.items():
         assert value == sum(phase[key] for phase in shipped["phases"])
-    # 5 of the 8 frames from the first to the last that the highest rate would span
-    assert shipped["phases"][0]["decoded_bytes"] == shipped["phases"][0]["clips"] * 8 * 5 * 100 * 60 * 1.5
     assert shipped["speed_up"] is None
 
 
