@@ -37,6 +37,8 @@ _TABLE: dict[str, dict[str, str]] = {
         "WebDataset": "sources.tar.web_dataset",
     },
     "reader": {"cv2": "sources.readers.opencv", "decord": "sources.readers.decord"},
+    "process": {"cpu": "extensions.cpu.tuning"},
+    "run": {"failure detector": "extensions.failure_detector.failure_detector"},
     "storage": {"frames_cache": "sources.frame_cache.frame_cache"},
     "recognizer": {
         "Pretrain": "extensions.pretraining.model",

@@ -1,7 +1,6 @@
 """The console: our lines, once, with a time; plain text where it is not a terminal."""
 
 import contextlib
-import ctypes
 import io
 import logging
 import os
@@ -93,25 +92,6 @@ class _QuietFileHandler(WatchedFileHandler):
         logger = logging.getLogger("paddlevideo_fast")
         logger.removeHandler(self)
         logger.warning("%s cannot be written and ends here: %s", self.baseFilename, sys.exc_info()[1])
-
-
-@contextlib.contextmanager
-def paddle_is_quiet() -> Iterator[None]:
-    """Drops what Paddle prints on stdout, which has predictions alone; errors are on stderr.
-
-    A program is optimized when it runs for the first time, and its passes print then. With oneDNN, Paddle 3
-    prints ReduceMeanCheckIfOneDNNSupport.
-    """
-    sys.stdout.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    try:
-        yield
-    finally:
-        ctypes.CDLL(None).fflush(None)
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def warn_once(logger: logging.Logger, message: str, level: int = logging.WARNING) -> None:

@@ -23,8 +23,8 @@ from paddle.distributed import fleet
 from paddle.optimizer import Optimizer
 from paddle.regularizer import WeightDecayRegularizer
 
+from paddlevideo_fast import annexes
 from paddlevideo_fast.config.settings import DistributedSettings
-from paddlevideo_fast.engine.failure_detector import FailureDetector
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
 from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
 from paddlevideo_fast.machine import gpu_number, installed_gpus
@@ -155,7 +155,7 @@ class Distribution:
         """Waits for all ranks."""
 
     def failure_detector(self) -> AbstractContextManager[Any]:
-        """Context in which all ranks end when one of them fails or dies; see `FailureDetector`."""
+        """Context in which all ranks end when one of them fails or dies, where the annex for it is there."""
         return contextlib.nullcontext()
 
 
@@ -286,7 +286,10 @@ class FleetDistribution(Distribution):
         dist.barrier()
 
     def failure_detector(self) -> AbstractContextManager[Any]:
-        return FailureDetector(self.rank, self.gather, orderly=(TrainingInterrupted,))
+        module = annexes.load("run", "failure detector")
+        if module is None:
+            return contextlib.nullcontext()
+        return module.FailureDetector(self.rank, self.gather, orderly=(TrainingInterrupted,))
 
 
 def make_distribution(settings: DistributedSettings) -> Distribution:

@@ -45,6 +45,16 @@ class CheckFailed(Exception):
     """A check has found something wrong; the message says what."""
 
 
+def _wheel_for(gpu: Gpu) -> str:
+    """The command that installs a Paddle with code for a GPU, by Paddle's documentation."""
+    index = "https://www.paddlepaddle.org.cn/packages/stable"
+    if gpu.sm >= 100:
+        return f'python -m pip install "paddlepaddle-gpu>=3.2" -i {index}/cu129/'
+    if gpu.sm > 86:
+        return f'python -m pip install "paddlepaddle-gpu>=3" -i {index}/cu126/'
+    return "python -m pip install paddlepaddle-gpu==2.6.2"
+
+
 def no_gpu() -> str | None:
     """Why Paddle computes on no GPU here; None: it does."""
     if gpu_number(paddle.get_device()) is not None:
@@ -52,7 +62,7 @@ def no_gpu() -> str | None:
     if paddle.is_compiled_with_cuda():
         return "this Paddle is built for GPUs and finds none: look at the driver with nvidia-smi"
     there = installed_gpus()
-    advice = f". For the {there[0].name}:  {there[0].wheel}" if there else "; install paddlepaddle-gpu"
+    advice = f". For the {there[0].name}:  {_wheel_for(there[0])}" if there else "; install paddlepaddle-gpu"
     return f"this Paddle is built for CPUs{advice}"
 
 
@@ -71,7 +81,7 @@ def no_code(gpu: Gpu) -> str | None:
     if not known or gpu.runs(known):
         return None
     has = ", ".join(f"sm_{one}" for one in known)
-    return f"this Paddle has code for {has}, and the {gpu.name} is sm_{gpu.sm}. For it:  {gpu.wheel}"
+    return f"this Paddle has code for {has}, and the {gpu.name} is sm_{gpu.sm}. For it:  {_wheel_for(gpu)}"
 
 
 def _gpu_in_use() -> Gpu | None:

@@ -35,6 +35,7 @@ from paddlevideo_fast.apps.predict.flags import (
     network_of,
     truth,
 )
+from paddlevideo_fast.apps.predict.quiet import paddle_is_quiet
 from paddlevideo_fast.cli.command import add_import_argument, quiet_import
 from paddlevideo_fast.command_line import CommandParser, add_options, count, option
 from paddlevideo_fast.config.startup import prepare_process
@@ -42,7 +43,7 @@ from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoF
 from paddlevideo_fast.io.files import as_path, is_live
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import shown_url
-from paddlevideo_fast.log import paddle_is_quiet, printable
+from paddlevideo_fast.log import printable
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.sources.remote.sync import staged
 

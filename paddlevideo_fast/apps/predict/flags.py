@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from paddlevideo_fast.apps.predict.quiet import paddle_is_quiet
 from paddlevideo_fast.cli.command import find_weights
 from paddlevideo_fast.command_line import count, option
 from paddlevideo_fast.config import Config
@@ -13,7 +14,6 @@ from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import ProgramError
 from paddlevideo_fast.io.urls import scheme_of
-from paddlevideo_fast.log import paddle_is_quiet
 
 
 def _probability(text: str) -> float:

@@ -17,11 +17,12 @@ import numpy as np
 import paddle
 from paddle import inference
 
+from paddlevideo_fast.apps.predict.quiet import paddle_is_quiet
 from paddlevideo_fast.errors import ProgramError
 from paddlevideo_fast.extras import needing
 from paddlevideo_fast.io.files import local_copy
 from paddlevideo_fast.io.urls import scheme_of
-from paddlevideo_fast.log import get_logger, is_unicode, paddle_is_quiet
+from paddlevideo_fast.log import get_logger, is_unicode
 from paddlevideo_fast.machine import gpu_number, num_cores
 from paddlevideo_fast.sources.remote.sync import Mirror
 

@@ -20,11 +20,11 @@ import numpy as np
 
 from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
+from paddlevideo_fast.extensions.cpu.tuning import keep_freed_memory
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.untrimmed import Window, Windowing
 from paddlevideo_fast.loader.views import OpenDecoder, Views, read_views
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.machine import keep_freed_memory
 from paddlevideo_fast.plugins import import_all, installed_imports, located
 
 _POLL_SEC = 0.5

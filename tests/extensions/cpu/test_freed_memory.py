@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from paddlevideo_fast.machine import keep_freed_memory, malloc_variables
+from paddlevideo_fast.extensions.cpu.tuning import keep_freed_memory, malloc_variables
 
 pytestmark = [
     pytest.mark.smoke,
@@ -43,7 +43,7 @@ def of_child(code: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     command = [sys.executable, "-c", code]
     return subprocess.run(
-        command, env=environment, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True
+        command, env=environment, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True
     ).stdout
 
 

@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 
 import paddlevideo_fast
-from paddlevideo_fast import machine
 from paddlevideo_fast.cli.commands import main
-from paddlevideo_fast.machine import MKL_PATH, take_mkl_path
+from paddlevideo_fast.extensions.cpu import tuning
+from paddlevideo_fast.extensions.cpu.tuning import take_mkl_path
+from paddlevideo_fast.machine import MKL_PATH
 
 AVX2 = "fpu sse2 fma avx avx2"
 AVX512 = f"{AVX2} avx512f avx512bw avx512dq avx512vl avx512cd"
 WORKS = "import sys; assert sys.argv[1]"
 DIES = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
 
-needs_mkl = pytest.mark.skipif(machine._libraries_of_paddle() is None, reason="this Paddle has no MKL")
+needs_mkl = pytest.mark.skipif(tuning._libraries_of_paddle() is None, reason="this Paddle has no MKL")
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +29,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The folder of what is remembered; no path is chosen yet, and any path works."""
     monkeypatch.delenv(MKL_PATH, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(machine, "_MKL_TRIAL", WORKS)
+    monkeypatch.setattr(tuning, "_MKL_TRIAL", WORKS)
     return tmp_path / "cache" / "paddlevideo_fast"
 
 
@@ -82,22 +83,22 @@ def test_users_decide(processor, monkeypatch):
 @needs_mkl
 def test_a_path_that_ends_the_process_is_remembered(processor, monkeypatch, cache):
     """As where a container shows flags that the processor lacks."""
-    monkeypatch.setattr(machine, "_MKL_TRIAL", DIES)
+    monkeypatch.setattr(tuning, "_MKL_TRIAL", DIES)
     take_mkl_path(processor("AuthenticAMD", AVX512))
     assert MKL_PATH not in os.environ
     assert [path.read_text() for path in cache.iterdir()] == ["fails", "fails"]
-    monkeypatch.setattr(machine, "_MKL_TRIAL", WORKS)
+    monkeypatch.setattr(tuning, "_MKL_TRIAL", WORKS)
     take_mkl_path(processor("AuthenticAMD", AVX512))
     assert MKL_PATH not in os.environ
 
 
 @needs_mkl
 def test_a_trial_that_ends_otherwise_is_made_again(processor, monkeypatch, cache):
-    monkeypatch.setattr(machine, "_MKL_TRIAL", "raise MemoryError")
+    monkeypatch.setattr(tuning, "_MKL_TRIAL", "raise MemoryError")
     take_mkl_path(processor("AuthenticAMD", AVX2))
     assert MKL_PATH not in os.environ
     assert not cache.exists()
-    monkeypatch.setattr(machine, "_MKL_TRIAL", WORKS)
+    monkeypatch.setattr(tuning, "_MKL_TRIAL", WORKS)
     take_mkl_path(processor("AuthenticAMD", AVX2))
     assert os.environ[MKL_PATH] == "5"
 
@@ -117,7 +118,7 @@ def test_mkl_computes_by_the_path_of_this_machine(monkeypatch):
     monkeypatch.delenv(MKL_PATH, raising=False)
     info = Path("/proc/cpuinfo")
     take_mkl_path(info)
-    described = machine._first_processor(info)
+    described = tuning._first_processor(info)
     has_avx2 = {"avx2", "fma"} <= set(described.get("flags", "").split())
     is_other = described.get("vendor_id", "GenuineIntel") != "GenuineIntel"
     assert (MKL_PATH in os.environ) == (has_avx2 and is_other)
@@ -126,8 +127,8 @@ def test_mkl_computes_by_the_path_of_this_machine(monkeypatch):
 @pytest.mark.parametrize("words", [["zoo"], ["data", "list", "--help"], ["train", "nothing.yaml"]])
 def test_each_command_prepares_its_process_and_an_import_does_not(words, monkeypatch):
     calls = []
-    monkeypatch.setattr(machine, "take_mkl_path", lambda: calls.append("mkl"))
-    monkeypatch.setattr(machine, "keep_freed_memory", lambda: calls.append("memory"))
+    monkeypatch.setattr(tuning, "take_mkl_path", lambda: calls.append("mkl"))
+    monkeypatch.setattr(tuning, "keep_freed_memory", lambda: calls.append("memory"))
     importlib.reload(paddlevideo_fast)
     assert calls == []
     with contextlib.suppress(SystemExit):

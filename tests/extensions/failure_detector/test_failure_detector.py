@@ -15,8 +15,8 @@ import json, os, signal, socket, sys, threading, time
 from pathlib import Path
 
 import paddlevideo_fast
-from paddlevideo_fast.engine import failure_detector
-from paddlevideo_fast.engine.failure_detector import FailureDetector
+from paddlevideo_fast.extensions.failure_detector import failure_detector
+from paddlevideo_fast.extensions.failure_detector.failure_detector import FailureDetector
 from paddlevideo_fast.errors import CheckpointError, exit_code
 from paddlevideo_fast.log import setup_logging
 

@@ -1,0 +1,1 @@
+"""What makes the CPU build of Paddle faster."""

@@ -1,0 +1,1 @@
+"""Ends all ranks of a run when one fails or dies."""
