@@ -46,7 +46,7 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "head": {"VideoMAEDecoder": "extensions.pretraining.model"},
     "weight record": {"LoRA@@": "extensions.lora.files"},
-    "advice": {"weights": "apps.zoo.zoo", "list": "apps.zoo.zoo"},
+    "advice": {"weights": "apps.zoo.zoo", "list": "apps.zoo.zoo", "test": "extensions.report.overlap"},
     "flag": {"--folds": "apps.folds.folds"},
 }
 

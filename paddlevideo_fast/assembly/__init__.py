@@ -3,4 +3,5 @@
 from paddlevideo_fast.assembly.build import TrainingSetup, training_setup
 from paddlevideo_fast.assembly.data import Split
 from paddlevideo_fast.assembly.plan import RunPlan, plan_run
-from paddlevideo_fast.assembly.run import test, train
+from paddlevideo_fast.assembly.run import train
+from paddlevideo_fast.assembly.testing import test

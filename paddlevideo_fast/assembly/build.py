@@ -18,11 +18,12 @@ from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator, Pr
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.protocols import BatchLoader, Objective
 from paddlevideo_fast.engine.sinks import Sink
+from paddlevideo_fast.errors import AnnotationError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_for_clips
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from paddlevideo_fast.modeling.stages import learned_parameters, parameters_in
-from paddlevideo_fast.modeling.weights import backbone_of
+from paddlevideo_fast.modeling.weights import backbone_of, load_weights
 from paddlevideo_fast.registry import MIXES
 from paddlevideo_fast.schedule import Phase
 from paddlevideo_fast.solver import LearningRate, build_optimizer
@@ -88,6 +89,12 @@ class TrainingSetup:
         return statistics_evaluator(
             self.spec, self.split, self.plan.precision, self.distribution, max_batches
         )
+
+    def close(self) -> None:
+        """Ends the loaders."""
+        for split in (self.valid, self.split):
+            if split is not None:
+                split.loader.close()
 
     def phase_loader(self) -> Callable[[Phase], BatchLoader]:
         """A function from a phase to the loader of its batches: always the same loader, so its workers stay.
@@ -181,6 +188,29 @@ def training_setup(
     objectives = (extension.objective(setup) for extension in spec.extensions)
     setup.objective = next(filter(None, objectives), None)
     return setup
+
+
+def load_start_weights(setup: TrainingSetup, file: str) -> None:
+    """Gives the network of a run the weights that it starts from; options may follow."""
+    report = load_weights(setup.model, file, strict=True, classes=class_names(setup.spec))
+    logger.info(report.summary())
+    for extension in setup.spec.extensions:
+        extension.on_weights(setup, report)
+
+
+def validation_data(setup: TrainingSetup) -> Split:
+    """The validation data of a run."""
+    spec, folder = setup.spec, setup.store.folder if setup.store else None
+    pipelines = setup.plan.pipelines
+    try:
+        valid = make_split(spec, "valid", setup.model.layout, setup.distribution, folder, pipelines)
+    except AnnotationError as error:
+        if spec.config.get("validate") is not None:
+            raise
+        raise AnnotationError(f"{error}; without validation trains  -o validate=false") from error
+    for extension in spec.extensions:
+        valid = extension.on_data(setup, "valid", valid)
+    return valid
 
 
 def with_static_graph(spec: RunSpec, model: Any) -> Any:

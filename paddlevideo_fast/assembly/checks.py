@@ -5,7 +5,7 @@ effect, or what may be meant and is more often a slip: validation at 112 pixels,
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,8 @@ from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.sections import arguments_in
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import Role
-from paddlevideo_fast.engine.extension import Problem, Problems
-from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.engine.extension import Extension, Problem, Problems
+from paddlevideo_fast.errors import ConfigError, SettingError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import FrameDecoder, VideoDecoder
 from paddlevideo_fast.loader.sampling import FrameSampler
@@ -67,6 +67,22 @@ def check_evaluation(spec: RunSpec, *names: SplitName) -> Pipelines:
     pipelines = Pipelines(spec)
     _report(spec, chain(_of_environment(spec), _of_sections(spec, names, pipelines)))
     return pipelines
+
+
+def require_weights(extensions: Sequence[Extension], backbone: Mapping[str, Any]) -> None:
+    """Checks a run without a checkpoint and `weights`: its backbone or an option may need some.
+
+    Raises:
+        SettingError: weights are needed, and the backbone names none either.
+    """
+    if backbone.get("pretrained"):
+        return
+    needs = {key: text for each in extensions for key, text in each.needs_weights.items()}
+    if backbone.get("partial_bn"):
+        text = "keeps statistics of pretrained weights, and none are loaded: set it to false, or name weights"
+        needs["MODEL.backbone.partial_bn"] = text
+    for key, text in needs.items():
+        raise SettingError(key, text)
 
 
 def _report(spec: RunSpec, problems: Iterable[Problem]) -> None:

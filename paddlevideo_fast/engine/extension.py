@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from paddlevideo_fast.assembly.build import TrainingSetup
     from paddlevideo_fast.assembly.data import Split
     from paddlevideo_fast.assembly.plan import RunPlan
-    from paddlevideo_fast.assembly.run import FinishedTest
+    from paddlevideo_fast.assembly.testing import FinishedTest
     from paddlevideo_fast.config import Config
     from paddlevideo_fast.config.settings import SplitName
     from paddlevideo_fast.engine.protocols import Objective, Preprocess

@@ -22,7 +22,7 @@ from paddlevideo_fast.registry import EXTENSIONS
 
 if TYPE_CHECKING:
     from paddlevideo_fast.assembly.build import TrainingSetup
-    from paddlevideo_fast.assembly.run import FinishedTest
+    from paddlevideo_fast.assembly.testing import FinishedTest
     from paddlevideo_fast.config import Config, RunSpec
 
 

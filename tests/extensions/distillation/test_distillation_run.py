@@ -6,8 +6,8 @@ import yaml
 
 from paddlevideo_fast.apps.export.export import export_model
 from paddlevideo_fast.apps.predict.predictor import Predictor
-from paddlevideo_fast.assembly.run import test as run_test
 from paddlevideo_fast.assembly.run import train
+from paddlevideo_fast.assembly.testing import test as run_test
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.errors import AnnotationError, ConfigError
 from paddlevideo_fast.modeling import build_model, read_weights

@@ -1,0 +1,122 @@
+"""The output folder of a run: which one it is, who may write to it, and what a run writes there first."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from paddlevideo_fast.config import Config, RunSpec
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.types import leaves
+from paddlevideo_fast.config.yaml_source import dotted
+from paddlevideo_fast.engine.checkpoint import Snapshot, writing
+from paddlevideo_fast.engine.distribution import Distribution
+from paddlevideo_fast.engine.output import BackgroundStore, CheckpointStore, ReadOnlyStore, folder_of_run
+from paddlevideo_fast.engine.trainer import Trainer
+from paddlevideo_fast.errors import PaddleVideoFastError, shown
+from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.loader.class_names import write_class_names
+from paddlevideo_fast.log import get_logger, log_file
+
+logger = get_logger(__name__)
+
+_NUM_CHANGES = 6  # shown
+_CONFIG = "config.yaml"
+
+
+def in_own_folder(spec: RunSpec, distribution: Distribution) -> RunSpec:
+    """The run in the folder that its config names, else in the one that rank 0 chooses."""
+    base, run = spec.run.output_dir, spec.run
+    if spec.config.get("output_dir"):
+        return spec
+    resume = "auto" if run.resume_epoch else run.resume
+    folder = distribution.gather_from(lambda: str(folder_of_run(base, resume)))[0]
+    if folder != base:
+        verb = "goes on in" if resume else "writes to"
+        logger.info("%s holds an earlier run: this one %s %s", base, verb, folder)
+    return spec.in_folder(folder)
+
+
+def take_folder(
+    folder: str, name: str, distribution: Distribution, held: contextlib.ExitStack, in_background: bool
+) -> CheckpointStore:
+    """The store of a run, which rank 0 alone may write to as long as `held` is open.
+
+    Args:
+        folder: of the run.
+        name: of the model.
+        distribution: the ranks.
+        held: keeps other runs out, and uploads the folder of a URL when it ends.
+        in_background: checkpoints are written in a thread.
+    """
+    writing_store = BackgroundStore if in_background else CheckpointStore
+    store = (writing_store if distribution.is_main else ReadOnlyStore)(folder, name)
+
+    def take() -> None:
+        store.prepare()
+        if distribution.is_main:
+            held.enter_context(only_writer(store.folder, given_by="output_dir"))
+            held.enter_context(uploading(store))
+
+    distribution.gather_from(take)
+    return store
+
+
+@contextlib.contextmanager
+def uploading(store: CheckpointStore) -> Iterator[None]:
+    """Puts what is in the folder of a URL into the store when the block ends, also after an error."""
+    try:
+        yield
+    except BaseException:
+        try:
+            store.upload()
+        except PaddleVideoFastError as error:
+            logger.error("%s", error)
+        raise
+    store.upload()
+
+
+def begin_output(
+    spec: RunSpec,
+    store: CheckpointStore,
+    trainer: Trainer,
+    checkpoint: Snapshot | None,
+    class_names: Sequence[str] | None,
+    held: contextlib.ExitStack,
+) -> None:
+    """Makes room in the output folder, and writes config and class names there.
+
+    Args:
+        spec: of the run.
+        store: its checkpoints.
+        trainer: where the run begins or goes on.
+        checkpoint: that it goes on from.
+        class_names: by number; None: not known.
+        held: keeps the log in the folder open.
+    """
+    store.archive_earlier_run(trainer.state, checkpoint)
+    # what belongs to this start alone is left out: loading the file gives the run from its beginning
+    options = [extension for extension in spec.extensions if extension.is_of_one_start]
+    start = {"resume", "resume_epoch", "weights", *(key.name for each in options for key in fields(each))}
+    saved = Config({key: value for key, value in spec.config.items() if key not in start})
+    with writing(store.folder):
+        held.enter_context(log_file(store.folder / "train.log"))
+        if checkpoint is not None and (store.folder / _CONFIG).is_file():
+            _warn_of_changes(load_config(store.folder / _CONFIG, check=False), saved)
+        saved.save(store.folder / _CONFIG)
+        if class_names is not None:
+            write_class_names(store.folder, class_names)
+
+
+def _warn_of_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Warns about keys that differ from the config that a resumed run had so far."""
+    old, new = ({dotted(path): value for path, value in leaves(each)} for each in (before, now))
+    changed = [
+        f"{key} was {shown(old.get(key))} and is {shown(new.get(key))}"
+        for key in {**old, **new}
+        if old.get(key) != new.get(key) and key not in ("output_dir", "imports")
+    ]
+    if changed:
+        more = f" and {len(changed) - _NUM_CHANGES} more" if len(changed) > _NUM_CHANGES else ""
+        text = "this start changes keys of the run that it goes on with: %s%s"
+        logger.warning(text, ", ".join(changed[:_NUM_CHANGES]), more)
