@@ -256,7 +256,7 @@ def scaled(spec: RunSpec, curve: LearningRate, world_size: int, num_samples: int
     base = (spec.optimizer or {}).get("base_batch_size")
     if base is None:
         return curve
-    wanted = spec.clips_of_update(world_size)
+    wanted = spec.global_batch_size(world_size)
     batch = min(spec.data.batch_size * world_size, num_samples)
     num_clips = min(wanted, num_samples // batch * batch)
     if num_clips < wanted:

@@ -35,7 +35,7 @@ def callbacks_of(
     optional = [each for extension in spec.extensions for each in extension.callbacks(setup)]
     sinks = [ConsoleSink(), JsonLinesSink(folder / "metrics.jsonl"), *setup.sinks] if main else []
     callbacks: list[Callback] = [
-        schedule.PhaseLog(spec.clips_of_update(setup.distribution.world_size)),
+        schedule.PhaseLog(spec.global_batch_size(setup.distribution.world_size)),
         recorder.Complexity(MacCounter(model)),
         schedule.BatchNormSplits(model),
         schedule.LearningRate(setup.curve),

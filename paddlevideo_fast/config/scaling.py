@@ -38,8 +38,6 @@ def scaled(
     if batch_size is not None:
         before = (config.get("DATASET") or {}).get("batch_size", 8)
         put["DATASET.batch_size"] = batch_size
-        if config.get("DALI_LOADER"):
-            put["DALI_LOADER.batch_size"] = batch_size
         notes.append(f"--batch_size {batch_size}, and {before} in the config")
         if config.get("GRADIENT_ACCUMULATION") is None and isinstance(before, int):
             base = config.at("OPTIMIZER.base_batch_size")

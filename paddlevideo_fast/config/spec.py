@@ -173,7 +173,7 @@ class RunSpec:
             )
         return wanted // clips
 
-    def clips_of_update(self, world_size: int = 1) -> int:
+    def global_batch_size(self, world_size: int = 1) -> int:
         """How many clips one update of the weights is made of, over all processes and accumulated batches."""
         return self.data.batch_size * world_size * self.accumulate_steps(world_size)
 

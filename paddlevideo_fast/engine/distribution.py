@@ -110,7 +110,7 @@ class Distribution:
         """
         return contextlib.nullcontext()
 
-    def whole(self, state: Mapping[str, Any]) -> dict[str, Any]:
+    def gather_optimizer_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Consolidates the state of an optimizer of which each rank may hold a shard."""
         return dict(state)
 
@@ -241,7 +241,7 @@ class FleetDistribution(Distribution):
                 for gradient, part in zip(bucket, parts):
                     paddle.assign(part.astype(gradient.dtype).reshape(gradient.shape), gradient)
 
-    def whole(self, state: Mapping[str, Any]) -> dict[str, Any]:
+    def gather_optimizer_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
         if not self._sharded:
             return dict(state)
         parts = self.gather({name: np.asarray(value) for name, value in state.items()})

@@ -17,12 +17,12 @@ class Hooked:
     """The base of callbacks and sinks.
 
     Attributes:
-        only_shows: training does not need it. The first error of its hooks is one warning, and the run goes
+        non_critical: training does not need it. The first error of its hooks is one warning, and the run goes
             on without it.
         has_failed: whether it had that error.
     """
 
-    only_shows = False
+    non_critical = False
     has_failed = False
 
 
@@ -42,7 +42,7 @@ def call_hook(targets: Iterable[Hooked], hook: str, *args: Any) -> None:
             getattr(target, hook)(*args)
         except Exception as error:
             name = type(target).__name__
-            if target.only_shows and not (hook == "open" and isinstance(error, PaddleVideoFastError)):
+            if target.non_critical and not (hook == "open" and isinstance(error, PaddleVideoFastError)):
                 if not target.has_failed:
                     _warn(name, error)
                 target.has_failed = True

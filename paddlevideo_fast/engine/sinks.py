@@ -25,7 +25,7 @@ _SHARES = ("top", "mAP", "hit")  # the values of a record that its line shows, b
 class Sink(Hooked):
     """A place where the records of a run go. Methods do nothing unless a subclass overrides them."""
 
-    only_shows = True
+    non_critical = True
 
     def open(self, step: int, epoch: int) -> None:
         """Prepares to go on after `step` optimizer steps and `epoch` whole epochs."""

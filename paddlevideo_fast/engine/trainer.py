@@ -61,7 +61,7 @@ class Callback(Hooked):
     """Something that happens around the steps; a hook does nothing unless a subclass overrides it.
 
     Hooks run in list order. `fit_end` runs after the last epoch only, `close` always, also after an error.
-    A subclass with `only_shows = True` cannot end a run; see `Hooked`.
+    A subclass with `non_critical = True` cannot end a run; see `Hooked`.
 
     Attributes:
         slot: where a run puts it into its list.
@@ -369,22 +369,25 @@ class Trainer:
         paddle.seed(step_seed(self.seed, self.state.step, self.distribution.rank))
         self.num_own_clips = sum(len(batch) for batch in batches)
         self._share_stand_in(batches)
-        taken = self.step_sync.post(batches, self.interrupt.requested)
-        if not taken:
+        micro_batches = self.step_sync.post(batches, self.interrupt.requested)
+        if not micro_batches:
             return  # nothing decoded, substitutes included
         losses, logits_list = [], []
         objective: Any = self.model if self.objective is None else self.objective
-        for micro, (batch, weight) in enumerate(taken):
-            shown = batch if len(batch) else cast(Batch, self._stand_in)
-            clips, labels = self.preprocess(shown.clips), upload(shown.labels)
+        for micro, (own, weight) in enumerate(micro_batches):
+            batch = own if len(own) else cast(Batch, self._stand_in)
+            clips, labels = self.preprocess(batch.clips), upload(batch.labels)
             if hasattr(objective, "key_clips"):
-                drawn = zip(shown.ids.tolist(), shown.views.tolist())
+                drawn = zip(batch.ids.tolist(), batch.views.tolist())
                 objective.key_clips([(self.seed, self.state.epoch, *each) for each in drawn])
             if self.mix is not None:
                 rng = np.random.default_rng((self.seed, self.state.step, micro, self.distribution.rank))
                 clips, labels = self.mix(clips, labels, rng)
-            no_trace = contextlib.nullcontext() if len(batch) else without_clips(self.model)
-            with self.distribution.accumulating(self._step_model, micro == len(taken) - 1), no_trace:
+            statistics = contextlib.nullcontext() if len(own) else without_clips(self.model)
+            with (
+                self.distribution.accumulating(self._step_model, micro == len(micro_batches) - 1),
+                statistics,
+            ):
                 outputs = self.precision.forward(self._step_model, clips)
                 loss = objective.loss(outputs, labels)
                 if isinstance(weight, paddle.Tensor):
@@ -393,7 +396,7 @@ class Trainer:
                     loss = loss * weight
                 self.precision.backward(loss)
             losses.append(loss.detach())
-            if len(batch):
+            if len(own):
                 logits = outputs[0] if isinstance(outputs, tuple) else outputs
                 logits_list.append(logits.detach())
         gradient_norm = None
@@ -406,7 +409,7 @@ class Trainer:
                 step=self.state.step + 1,
                 loss=losses[0] if len(losses) == 1 else paddle.add_n(losses),
                 logits=logits_list,
-                labels=[batch.labels for batch, _ in taken if len(batch)],
+                labels=[batch.labels for batch, _ in micro_batches if len(batch)],
                 ids=[int(i) for batch in batches for i in batch.ids],
                 gradient_norm=gradient_norm if is_taken else None,
                 is_taken=is_taken,

@@ -7,7 +7,7 @@ from typing import Any
 
 from paddle import nn
 
-from paddlevideo_fast.modeling.layers.attention import product_watchers
+from paddlevideo_fast.modeling.layers.attention import flop_hooks
 from paddlevideo_fast.modeling.recompute import is_recomputing
 from paddlevideo_fast.modeling.stages import learned_parameters
 
@@ -58,7 +58,7 @@ class MacCounter:
         for layer in self._model.sublayers():
             if isinstance(layer, (*_CONVOLUTIONS, nn.Linear)):
                 self._hooks.append(layer.register_forward_post_hook(self._count))
-        product_watchers.append(self._count_product)
+        flop_hooks.append(self._count_product)
         return self
 
     def stop(self) -> None:
@@ -66,8 +66,8 @@ class MacCounter:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-        if self._count_product in product_watchers:
-            product_watchers.remove(self._count_product)
+        if self._count_product in flop_hooks:
+            flop_hooks.remove(self._count_product)
 
     __enter__ = start
 

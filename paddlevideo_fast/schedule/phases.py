@@ -53,15 +53,15 @@ class Phase:
         if not 0 <= self.start_epoch < self.end_epoch or min(numbers) < 1 or split_and_shared:
             raise ValueError(f"not a phase: {self}")
 
-    def steps_in_words(self, clips_of_update: int) -> str:
+    def steps_in_words(self, global_batch_size: int) -> str:
         """The clips of its steps, such as "64 clips of 4×80×80, 32 of 4×113×113, at rates up to 4".
 
         Args:
-            clips_of_update: clips of an optimizer step without multigrid, over all processes.
+            global_batch_size: clips of an optimizer step without multigrid, over all processes.
         """
         (multiplier, crop), *others = self._in_turn()
-        first = f"{multiplier * clips_of_update} clips of {self.num_frames}×{crop}×{crop}"
-        rest = [f"{times * clips_of_update} of {self.num_frames}×{side}×{side}" for times, side in others]
+        first = f"{multiplier * global_batch_size} clips of {self.num_frames}×{crop}×{crop}"
+        rest = [f"{times * global_batch_size} of {self.num_frames}×{side}×{side}" for times, side in others]
         return f"{', '.join([first, *rest])}, at rates up to {self.sampling_rate:g}"
 
     def _in_turn(self) -> list[tuple[int, int]]:

@@ -262,7 +262,7 @@ def test_the_quick_multigrid_runs_end_with_plain_training(name, phases, rates):
 
 def test_the_large_batch_recipe_grows_with_the_clips_of_an_update():
     config, curve = curve_of("tsm/tsm_k400_largebatch.yaml")
-    factor = RunSpec.of(config).clips_of_update(world_size=1536) / config["OPTIMIZER"]["base_batch_size"]
+    factor = RunSpec.of(config).global_batch_size(world_size=1536) / config["OPTIMIZER"]["base_batch_size"]
     assert curve.times(factor).at(50) == pytest.approx(1.92 / 2)
     pipeline = build_pipeline(config["PIPELINE"]["test"])
     assert (pipeline.sample.num_clips, pipeline.crop_size) == (10, 256)
@@ -282,7 +282,7 @@ def test_the_large_batch_recipe_grows_with_the_clips_of_an_update():
 def test_a_batch_far_from_the_recipes_is_said(name, world_size, level, text, caplog):
     spec = RunSpec.of(load_config(name))
     curve = build(LEARNING_RATES, spec.optimizer["learning_rate"])
-    factor = spec.clips_of_update(world_size) / spec.optimizer["base_batch_size"]
+    factor = spec.global_batch_size(world_size) / spec.optimizer["base_batch_size"]
     with caplog.at_level("INFO"):
         assert scaled(spec, curve, world_size, 10**6).at(50) == factor * curve.at(50)
     assert [record.levelname for record in caplog.records] == [level] * bool(level)

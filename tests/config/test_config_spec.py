@@ -61,7 +61,7 @@ def test_accumulation():
     by_batch = spec_of(DATASET=data, GRADIENT_ACCUMULATION={"global_batch_size": 64})
     assert by_batch.accumulate_steps() == 8
     assert by_batch.accumulate_steps(world_size=4) == 2
-    assert by_batch.clips_of_update(world_size=4) == 64
+    assert by_batch.global_batch_size(world_size=4) == 64
 
 
 def test_a_run_validates_where_it_can():

@@ -72,7 +72,7 @@ def test_a_callback_that_only_shows_is_left_out(warnings_of, monkeypatch, hook):
     calls = []
 
     class Showing(Callback):
-        only_shows = True
+        non_critical = True
 
         def close(self):
             calls.append("close")
@@ -90,7 +90,7 @@ def test_a_callback_that_only_shows_is_left_out(warnings_of, monkeypatch, hook):
 @pytest.mark.parametrize("hook", ["before_evaluation", "after_evaluation", "before_checkpoint"])
 def test_hooks_around_evaluations_and_checkpoints(warnings_of, monkeypatch, tmp_path, hook):
     class Showing(Callback):
-        only_shows = True
+        non_critical = True
 
     class Evaluated:
         def run(self, *args):

@@ -83,7 +83,9 @@ class Checkpointing(Callback):
         """Writes the state of the run; returns the checkpoint's prefix."""
         trainer.drain()  # a loss that is not finite must not reach the disk
         trainer.call("before_checkpoint")
-        optimizer = trainer.distribution.whole(portable_state(trainer.optimizer, trainer.model))
+        optimizer = trainer.distribution.gather_optimizer_state(
+            portable_state(trainer.optimizer, trainer.model)
+        )
         prefix = trainer.distribution.gather_from(lambda: self._write(trainer, tag, optimizer))[0]
         trainer.last_checkpoint = prefix
         return prefix

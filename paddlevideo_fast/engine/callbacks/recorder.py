@@ -117,7 +117,7 @@ class ProgressBar(Callback):
     """One bar an epoch, below the log lines; for a terminal only."""
 
     slot = Slot.SHOW
-    only_shows = True
+    non_critical = True
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -156,7 +156,7 @@ class Complexity(Callback):
     """
 
     slot = Slot.STEP
-    only_shows = True
+    non_critical = True
 
     def __init__(self, counter: MacCounter) -> None:
         self._counter = counter

@@ -47,18 +47,18 @@ class PhaseLog(Callback):
     """Logs the steps of each multigrid phase when it begins.
 
     Args:
-        clips_of_update: clips of an optimizer step without multigrid, over all processes.
+        global_batch_size: clips of an optimizer step without multigrid, over all processes.
     """
 
     slot = Slot.STEP
 
-    def __init__(self, clips_of_update: int) -> None:
-        self.clips_of_update = clips_of_update
+    def __init__(self, global_batch_size: int) -> None:
+        self.global_batch_size = global_batch_size
 
     def phase_begin(self, trainer: Trainer) -> None:
         phase = trainer.phase
         if phase.num_frames is not None:
-            steps = f"{trainer.steps_per_epoch} steps each: {phase.steps_in_words(self.clips_of_update)}"
+            steps = f"{trainer.steps_per_epoch} steps each: {phase.steps_in_words(self.global_batch_size)}"
             logger.info("epochs %d to %d, %s", phase.start_epoch + 1, phase.end_epoch, steps)
 
 

@@ -106,8 +106,10 @@ class Dali(Extension):
             config.forget((part, "train"), config[part].get("train"))
             config.origins[part, "train"] = config.where("DALI_LOADER")
         config.origins["DATASET", "train", "file_path"] = config.where("DALI_LOADER.file_path")
-        config.origins["DATASET", "batch_size"] = config.where("DALI_LOADER.batch_size")
-        config["DATASET"] = {**config["DATASET"], "batch_size": data.batch_size, "train": data.dataset()}
+        config["DATASET"] = {**config["DATASET"], "train": data.dataset()}
+        if not config.where("DATASET.batch_size").startswith("-o "):  # as of the flag --batch_size
+            config.origins["DATASET", "batch_size"] = config.where("DALI_LOADER.batch_size")
+            config["DATASET"]["batch_size"] = data.batch_size
         config["PIPELINE"] = {**config["PIPELINE"], "train": data.pipeline()}
 
     @classmethod

@@ -298,7 +298,7 @@ class Reporting(Callback):
     store: CheckpointStore
     sinks: Sequence[Sink] = ()
 
-    only_shows = True
+    non_critical = True
 
     def __post_init__(self) -> None:
         self._boards: list[VisualDL] = []

@@ -563,7 +563,7 @@ class Tracking(Callback):
     """
 
     slot = Slot.SHOW
-    only_shows = True
+    non_critical = True
 
     def __init__(self, trackers: Sequence[Tracker], store: CheckpointStore) -> None:
         self.trackers = list(trackers)

@@ -21,13 +21,13 @@ _MAX_FLASH_CHANNELS = 192  # of a head; more have a gradient on some GPUs only
 # While clips of several lengths share a sequence, the last of these attends in place of `attend`.
 packings: list[Any] = []
 # Each is called with the multiply-adds of a product of two computed tensors, which no layer's weight shows.
-product_watchers: list[Callable[[int], None]] = []
+flop_hooks: list[Callable[[int], None]] = []
 
 
 def note_product(num_macs: int) -> None:
-    """Tells the counters of multiply-adds of a product of two computed tensors, as attention has them."""
-    for watcher in product_watchers:
-        watcher(num_macs)
+    """Gives the hooks the multiply-adds of a product of two computed tensors, as attention has them."""
+    for hook in flop_hooks:
+        hook(num_macs)
 
 
 def attend(

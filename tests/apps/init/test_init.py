@@ -314,7 +314,7 @@ def test_rates_and_their_steps_fit_the_set(run, folder, tmp_path, recipe, rate, 
     assert {key: config["OPTIMIZER"]["learning_rate"][key] for key in rate} == rate
     update_size = (config.get("GRADIENT_ACCUMULATION") or {}).get("global_batch_size")
     assert (config["DATASET"]["batch_size"], update_size, config["OPTIMIZER"]["base_batch_size"]) == sizes
-    assert RunSpec.for_training(config).clips_of_update() == sizes[0]
+    assert RunSpec.for_training(config).global_batch_size() == sizes[0]
 
 
 def test_what_may_spoil_a_training_is_told():
