@@ -31,6 +31,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "train_dali": "extensions.dali.extension",
         "DALI_LOADER": "extensions.dali.extension",
         "profiler_options": "extensions.profiler.profiling",
+        "to_static": "extensions.static_graph.extension",  # last: it takes the network as the others leave it
     },
     "dataset": {
         "PackedFrameDataset": "sources.packed.dataset",
@@ -91,7 +92,7 @@ _COMMANDS = {
     "data": CommandRow("apps.data.command", "make lists, check, re-encode and pack data sets", is_group=True),
 }
 # extensions that take part in a run whose config does not name them
-ALWAYS = ("SELECTION", "report", "TRACKERS")
+ALWAYS = ("SELECTION", "report", "TRACKERS", "to_static")
 
 
 @functools.cache

@@ -183,7 +183,7 @@ def training_setup(
     setup.notes.insert(0, balance(model, split.dataset))
     for extension in spec.extensions:
         split = extension.on_data(setup, "train", split)
-    setup.model, setup.split = with_static_graph(spec, model), split
+    setup.model, setup.split = model, split
     setup.curve = scaled(spec, curve, distribution.world_size, len(split.dataset))
     objectives = (extension.objective(setup) for extension in spec.extensions)
     setup.objective = next(filter(None, objectives), None)
@@ -211,21 +211,6 @@ def validation_data(setup: TrainingSetup) -> Split:
     for extension in spec.extensions:
         valid = extension.on_data(setup, "valid", valid)
     return valid
-
-
-def with_static_graph(spec: RunSpec, model: Any) -> Any:
-    """The same model, whose forward pass is a static graph where the config says `to_static`.
-
-    Paddle builds one graph for each shape of a batch, and one for training and one for evaluation.
-    """
-    if not spec.run.to_static:
-        return model
-    strategy = paddle.static.BuildStrategy()
-    for name, on in (spec.runtime.build_strategy or {}).items():
-        setattr(strategy, name, on)
-    backend = "CINN" if spec.runtime.cinn else None
-    # without `full_graph` Paddle cuts the graph at what it cannot trace, and fails on some of the networks
-    return paddle.jit.to_static(model, build_strategy=strategy, backend=backend, full_graph=True)
 
 
 def _tell_rates(model: Any) -> None:

@@ -24,7 +24,7 @@ from paddlevideo_fast.loader.dataset import FrameDecoder, VideoDecoder
 from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Backbone, activation_of, classes_of
-from paddlevideo_fast.registry import DATASETS, METRICS, did_you_mean
+from paddlevideo_fast.registry import DATASETS, METRICS
 from paddlevideo_fast.solver import LearningRate
 
 if TYPE_CHECKING:
@@ -111,7 +111,6 @@ def _of_environment(spec: RunSpec) -> Problems:
         elif variable not in os.environ:
             text = "Paddle reads it at its import, which came first; start through paddlevideo-fast train, or"
             yield Problem(f"RUNTIME.{name}", f"{text} set {variable} in the environment")
-    yield from _static_graph(spec)
     for extension in spec.extensions:
         keys = (key for key in extension.excludes if spec.config.at(key) not in (None, False))
         yield from (Problem(key, extension.excludes[key]) for key in keys)
@@ -119,30 +118,6 @@ def _of_environment(spec: RunSpec) -> Problems:
     for key in ("amp_level", "amp_dtype") if not spec.holds("amp") else ():
         if spec.holds(key):
             yield Problem(f"{key}={getattr(spec.run, key)}", "has no effect without amp; add --amp")
-
-
-def _static_graph(spec: RunSpec) -> Problems:
-    run, settings = spec.run, spec.runtime
-    if run.to_static and run.multigrid:
-        yield Problem("to_static", "multigrid changes the network while it trains; keep one of the two")
-    elif run.to_static and run.amp and gpu_number(paddle.get_device()) is None:
-        yield Problem("to_static", "a CPU rounds for amp outside the graph; keep one of the two")
-    elif run.to_static and run.amp and paddle.__version__.startswith("2."):
-        text = f"a graph of Paddle {paddle.__version__} knows amp in float16 alone; keep one of the two"
-        yield Problem("to_static", f"{text}, or take Paddle 3")
-    if run.to_static and settings.recompute:
-        yield Problem("RUNTIME.recompute", "it is for dynamic graphs; take to_static or it out")
-    for name in ("build_strategy", "cinn"):
-        if getattr(settings, name) and not run.to_static:
-            yield Problem(f"RUNTIME.{name}", "it is for static graphs: add to_static: True, or take it out")
-    if settings.cinn and run.to_static and not paddle.is_compiled_with_cinn():
-        yield Problem("RUNTIME.cinn", f"this Paddle {paddle.__version__} is built without CINN; take it out")
-    strategy = paddle.static.BuildStrategy()
-    switches = [name for name in dir(strategy) if isinstance(getattr(strategy, name), bool)]
-    for name in settings.build_strategy or {}:
-        if name not in switches:
-            text = f"Paddle's BuildStrategy has no such switch{did_you_mean(name, switches)}"
-            yield Problem(f"RUNTIME.build_strategy.{name}", text)
 
 
 # --- do the sections fit each other?
@@ -307,8 +282,6 @@ def _without_classes(spec: RunSpec) -> Problems:
     name = spec.model["framework"]
     if spec.mix:
         yield Problem("MIX", f"mixes labels, and {name} has none; take the section out")
-    if spec.run.to_static:
-        yield Problem("to_static", f"{name} draws masks outside the graph; take it out")
     if spec.data.class_names is not None:
         yield Problem("DATASET.class_names", f"has no effect: {name} has no classes", is_error=False)
 

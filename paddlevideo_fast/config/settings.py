@@ -55,7 +55,6 @@ class RunSettings:
         max_iters: stop each epoch and each evaluation after this many steps; null for no limit.
         accumulate_steps: batches whose gradients are averaged in one update of the weights.
         num_threads: CPU threads of the process that computes; null for one on each of its cores.
-        to_static: train the network as a static graph, which Paddle builds from its code.
         multigrid: train in the schedule that MULTIGRID describes; without it that section has no effect.
         amp: train and evaluate in mixed precision, as `amp_level` and `amp_dtype` say.
         amp_level: what computes in 16 bits. O1: convolutions and linear layers, and what follows them without
@@ -88,7 +87,6 @@ class RunSettings:
     max_iters: PositiveInt | None = None
     accumulate_steps: PositiveInt = 1
     num_threads: Size | None = None
-    to_static: bool = False
     multigrid: bool = False
     amp: bool = False
     amp_level: Literal["O1", "O2"] = "O1"

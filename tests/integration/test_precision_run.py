@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from paddlevideo_fast.assembly.checks import _static_graph
 from paddlevideo_fast.assembly.plan import make_precision
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import MixedPrecision, Precision, RoundedPrecision, load_checkpoint
@@ -91,25 +90,6 @@ def test_the_default_format_follows_the_device(tiny_config, monkeypatch):
     capability[0] = 61
     with pytest.raises(ConfigError, match="amp_dtype=float16: this GPU cannot train in it; leave --amp out"):
         precision("amp=true")
-
-
-@pytest.mark.parametrize(
-    ("device", "version", "problems"),
-    [
-        ("cpu", "3.3.1", ["a CPU rounds for amp outside the graph; keep one of the two"]),
-        ("gpu:0", "3.3.1", []),
-        (
-            "gpu:0",
-            "2.6.2",
-            ["a graph of Paddle 2.6.2 knows amp in float16 alone; keep one of the two, or take Paddle 3"],
-        ),
-    ],
-)
-def test_mixed_precision_in_a_static_graph(tiny_config, monkeypatch, device, version, problems):
-    monkeypatch.setattr("paddle.get_device", lambda: device)
-    monkeypatch.setattr("paddle.__version__", version)
-    spec = RunSpec.of(load_config(str(tiny_config), ["amp=true", "to_static=true"]))
-    assert [problem.text for problem in _static_graph(spec)] == problems
 
 
 # --- Between two log lines the host reads nothing back, so that on a GPU it need not wait for a step

@@ -6,18 +6,16 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.assembly.build import with_static_graph
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.cli import main
 from paddlevideo_fast.config import RunSpec, load_config, startup
 from paddlevideo_fast.config.settings import RuntimeSettings
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.machine import available_cores
-from tests.support.launching import ROOT, overriding
+from tests.support.launching import ROOT
 
 # What each option is in the environment of Paddle, for a value that is not the default.
 FLAGS = {
@@ -29,8 +27,9 @@ FLAGS = {
     "enable_cublas_tensor_op_math": (True, "FLAGS_enable_cublas_tensor_op_math", "True"),
     "tf32": (False, "NVIDIA_TF32_OVERRIDE", "0"),
 }
-# The rest of the section, each with a test of its own below.
-OTHERS = {"cpu_affinity", "build_strategy", "cinn", "recompute"}  # the last: tests/modeling/test_recompute.py
+# The rest of the section: a test below, tests/extensions/static_graph (build_strategy and cinn),
+# and tests/modeling/test_recompute.py.
+OTHERS = {"cpu_affinity", "build_strategy", "cinn", "recompute"}
 
 CHILD = """
 import ctypes, json, os, re, sys
@@ -235,71 +234,3 @@ def test_a_flag_that_paddle_has_not_got(own_environment, monkeypatch, tiny_confi
     startup.prepare_process(str(tiny_config), overrides)
     overrides = section(fraction_of_gpu_memory_to_use=0.5, tf32=False)
     check_evaluation(RunSpec.of(load_config(str(tiny_config), overrides)))
-
-
-@pytest.mark.slow
-@pytest.mark.smoke
-def test_a_static_graph_takes_the_same_steps(run, tmp_path, records):
-    lines = {}
-    for static in (False, True):
-        assert run(*overriding(f"to_static={static}", f"output_dir={tmp_path / str(static)}")) == 0
-        lines[static] = records(tmp_path / str(static))
-    losses, other = ([line["loss"] for line in lines[k] if line["kind"] == "train"] for k in lines)
-    np.testing.assert_allclose(losses, other, rtol=1e-5)
-    values, other = ([line["top1"] for line in lines[k] if line["kind"] == "valid"] for k in lines)
-    assert values == other
-
-
-def test_the_switches_of_a_static_graph_reach_paddle(tiny_config, monkeypatch):
-    calls = []
-    monkeypatch.setattr(paddle.jit, "to_static", lambda layer, **how: calls.append(how) or layer)
-    monkeypatch.setattr(paddle, "is_compiled_with_cinn", lambda: True)
-    overrides = ["to_static=true", *section(build_strategy={"enable_addto": True}, cinn=True)]
-    spec = RunSpec.of(load_config(str(tiny_config), overrides))
-    check_evaluation(spec)
-    model = object()
-    assert with_static_graph(spec, model) is model
-    for others in (["to_static=true"], []):
-        assert with_static_graph(RunSpec.of(load_config(str(tiny_config), others)), model) is model
-    switched, plain = calls
-    assert (switched["build_strategy"].enable_addto, plain["build_strategy"].enable_addto) == (True, False)
-    assert (switched["backend"], plain["backend"]) == ("CINN", None)
-    assert switched["full_graph"]
-    assert plain["full_graph"]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "problem"),
-    [
-        (["RUNTIME.cinn=true"], "RUNTIME.cinn: it is for static graphs: add to_static: True, or take it out"),
-        (
-            ["RUNTIME.build_strategy={enable_addto: true}"],
-            "RUNTIME.build_strategy: it is for static graphs: add to_static: True, or take it out",
-        ),
-        (
-            ["to_static=true", "RUNTIME.cinn=true"],
-            f"RUNTIME.cinn: this Paddle {paddle.__version__} is built without CINN; take it out",
-        ),
-        (
-            ["to_static=true", "RUNTIME.build_strategy={enable_adto: true}"],
-            "RUNTIME.build_strategy.enable_adto: Paddle's BuildStrategy has no such switch; did you mean "
-            "'enable_addto'?",
-        ),
-        (
-            ["to_static=true", "PRECISEBN={preciseBN_interval: 1}"],
-            "to_static: PRECISEBN looks into the network, which is hidden then; keep one of the two",
-        ),
-        (
-            ["to_static=true", "amp=true"],
-            "to_static: a CPU rounds for amp outside the graph; keep one of the two",
-        ),
-        (
-            ["to_static=true", "multigrid=true", "MULTIGRID={LONG_CYCLE: false}"],
-            "to_static: multigrid changes the network while it trains; keep one of the two",
-        ),
-    ],
-)
-def test_what_a_static_graph_does_not_go_with(tiny_config, overrides, problem):
-    with pytest.raises(ConfigError) as error:
-        check_evaluation(RunSpec.of(load_config(str(tiny_config), overrides)))
-    assert [found.partition("  ")[2] for found in error.value.problems] == [problem]

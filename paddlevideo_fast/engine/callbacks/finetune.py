@@ -42,7 +42,7 @@ class Finetune(Extension):
         key, spec = "FINETUNE.unfreeze_at", plan.spec
         if not self.unfreeze_at:
             return
-        if spec.run.to_static:
+        if spec.config.get("to_static"):
             yield Problem(key, "a static graph keeps what is frozen; take to_static out")
         if (spec.optimizer or {}).get("use_multi_tensor"):
             text = "one operator for all parameters keeps those of the first step; take use_multi_tensor out"
