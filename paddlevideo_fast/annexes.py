@@ -39,7 +39,10 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "reader": {"cv2": "sources.readers.opencv", "decord": "sources.readers.decord"},
     "process": {"cpu": "extensions.cpu.tuning"},
-    "run": {"failure detector": "extensions.failure_detector.failure_detector"},
+    "run": {
+        "failure detector": "extensions.failure_detector.failure_detector",
+        "sharded optimizer": "extensions.sharding.sharding",
+    },
     "storage": {"frames_cache": "sources.frame_cache.frame_cache"},
     "recognizer": {
         "Pretrain": "extensions.pretraining.model",

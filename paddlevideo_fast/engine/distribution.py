@@ -1,10 +1,7 @@
 """Training over many processes: an object whose plain form, one process, does nothing.
 
-Gradients travel by `paddle.DataParallel`, by fleet's sharded optimizer, or by `_averaging`: in 16 bits, and
-after frozen parameters have begun to train, which `paddle.DataParallel` cannot learn.
-
-Reference: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
-arXiv 1910.02054.
+Gradients travel by `paddle.DataParallel`, or by `_averaging`: in 16 bits, and after frozen parameters have
+begun to train, which `paddle.DataParallel` does not notice. A sharded optimizer is an annex.
 """
 
 import contextlib
@@ -19,9 +16,7 @@ import numpy as np
 import paddle
 import paddle.distributed as dist
 from paddle import nn
-from paddle.distributed import fleet
 from paddle.optimizer import Optimizer
-from paddle.regularizer import WeightDecayRegularizer
 
 from paddlevideo_fast import annexes
 from paddlevideo_fast.config.settings import DistributedSettings
@@ -55,7 +50,7 @@ class RankGroup:
         self.rank, self.is_everyone = rank, num_ranks == world_size
         self._row, self._num_rows = rank // num_ranks, world_size // num_ranks
         self._group: dist.communication.group.Group | None = None
-        if not _on_cpu() and not self.is_everyone:
+        if not on_cpu() and not self.is_everyone:
             starts = range(0, world_size, num_ranks)
             groups = [dist.new_group(list(range(start, start + num_ranks))) for start in starts]
             self._group = groups[self._row]
@@ -175,29 +170,31 @@ class FleetDistribution(Distribution):
         if self.world_size < 2:
             text = "this is one process alone: start several with python -m paddle.distributed.launch"
             raise DistributionError(text)
-        _check(self.settings, self.world_size)
-        if _on_cpu():  # a GPU build takes NCCL, unless it is told otherwise, even where there is no GPU
+        self._check()
+        if on_cpu():  # a GPU build takes NCCL, unless it is told otherwise, even where there is no GPU
             os.environ["PADDLE_DISTRI_BACKEND"] = "gloo"
         else:
             _refuse_shared_gpu(self.rank, self.world_size)
-        if self._sharded:
-            _start_sharding(self.settings.sharding_degree, self.world_size)
-        else:
-            dist.init_parallel_env()
-        self.has_whole_gradients = not self._sharded
+        self._connect()
         self._rank_groups: dict[int, RankGroup | None] = {1: None}
         self._shared_error: Exception | None = None
         self._frozen_at_start: list[bool] = []
 
-    @property
-    def _sharded(self) -> bool:
-        return self.settings.sharding_degree > 1
+    def _check(self) -> None:
+        """Checks the settings against the number of processes.
+
+        Raises:
+            DistributionError: names the key of DISTRIBUTED.
+        """
+        if self.settings.allreduce_dtype == "float16" and on_cpu():
+            text = "Paddle 3.3 adds float16 wrongly on CPUs; use bfloat16"
+            raise DistributionError(f"DISTRIBUTED.allreduce_dtype=float16: {text}")
+
+    def _connect(self) -> None:
+        """Connects the processes."""
+        dist.init_parallel_env()
 
     def wrap(self, model: nn.Layer, optimizer: Optimizer, scaler: Any = None) -> tuple[nn.Layer, Optimizer]:
-        if self._sharded:
-            if scaler is not None:  # gradients overflow on their own rank, before they are added up
-                fleet.distributed_scaler(scaler)
-            return _shard(model, optimizer)
         self._frozen_at_start = _frozen(model)
         wrapped = paddle.DataParallel(
             model,
@@ -208,8 +205,6 @@ class FleetDistribution(Distribution):
         return wrapped, optimizer
 
     def accumulating(self, model: nn.Layer, last: bool) -> AbstractContextManager[Any]:
-        if self._sharded:  # gradients travel in the optimizer's step
-            return contextlib.nullcontext()
         if self.settings.allreduce_dtype == "float32" and _frozen(model) == self._frozen_at_start:
             return contextlib.nullcontext() if last else model.no_sync()
         stack = contextlib.ExitStack()
@@ -240,12 +235,6 @@ class FleetDistribution(Distribution):
                 parts = paddle.split(together, [gradient.size for gradient in bucket])
                 for gradient, part in zip(bucket, parts):
                     paddle.assign(part.astype(gradient.dtype).reshape(gradient.shape), gradient)
-
-    def gather_optimizer_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        if not self._sharded:
-            return dict(state)
-        parts = self.gather({name: np.asarray(value) for name, value in state.items()})
-        return {name: value for part in parts for name, value in part.items()}
 
     def all_sum(self, values: Any) -> np.ndarray:
         tensor = paddle.to_tensor(np.asarray(values))
@@ -299,7 +288,16 @@ def make_distribution(settings: DistributedSettings) -> Distribution:
         DistributionError: the settings do not fit the number of processes, or the GPUs are not as asked for.
     """
     _check_visible_gpus()
-    return Distribution() if launched_rank()[1] == 1 else FleetDistribution(settings)
+    if launched_rank()[1] == 1:
+        return Distribution()
+    if settings.sharding_degree == 1:
+        return FleetDistribution(settings)
+    sharding = annexes.load("run", "sharded optimizer")
+    if sharding is None:
+        text = "this installation has no sharded optimizer; take it out"
+        raise DistributionError(f"DISTRIBUTED.sharding_degree: {text}")
+    distribution: Distribution = sharding.ShardedDistribution(settings)
+    return distribution
 
 
 def launched_rank() -> tuple[int, int]:
@@ -307,7 +305,8 @@ def launched_rank() -> tuple[int, int]:
     return int(os.environ.get("PADDLE_TRAINER_ID", "0")), int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
 
 
-def _on_cpu() -> bool:
+def on_cpu() -> bool:
+    """Whether Paddle computes on the CPU."""
     return gpu_number(paddle.get_device()) is None
 
 
@@ -360,27 +359,6 @@ def _refuse_shared_gpu(rank: int, world_size: int) -> None:
     )
 
 
-def _check(settings: DistributedSettings, world_size: int) -> None:
-    """Checks the settings against each other and the number of processes.
-
-    Raises:
-        DistributionError: names the key of DISTRIBUTED.
-    """
-    key = f"DISTRIBUTED.sharding_degree={settings.sharding_degree}"
-    if world_size % settings.sharding_degree:
-        raise DistributionError(f"{key} does not divide the {world_size} processes")
-    if 1 < settings.sharding_degree < world_size and _on_cpu():
-        text = f"{key}: on CPUs Paddle's gloo does not connect parts of a job; use {world_size}, or 1"
-        raise DistributionError(text)
-    if settings.allreduce_dtype == "float32":
-        return
-    key = f"DISTRIBUTED.allreduce_dtype={settings.allreduce_dtype}"
-    if settings.sharding_degree > 1:
-        raise DistributionError(f"{key}: gradients of a sharded optimizer travel in float32")
-    if settings.allreduce_dtype == "float16" and _on_cpu():
-        raise DistributionError(f"{key}: Paddle 3.3 adds float16 wrongly on CPUs; use bfloat16")
-
-
 def _for_others(problem: Exception, rank: int) -> Exception:
     """What the other ranks raise where `rank` has a problem; its own rank has the traceback."""
     if isinstance(problem, (PaddleVideoFastError, TrainingInterrupted)):
@@ -406,64 +384,3 @@ def _buckets(gradients: Sequence[paddle.Tensor], num_values: int) -> Iterator[li
         size += gradient.size
     if bucket:
         yield bucket
-
-
-def _start_sharding(degree: int, world_size: int) -> None:
-    """Connects the processes in groups of `degree`, each of which shares one copy of the optimizer's state.
-
-    This is stage 1 of ZeRO: each process of a group updates a part of the parameters, keeps the optimizer's
-    state of this part only, and sends the updated parameters to the others.
-
-    Raises:
-        DistributionError: this Paddle's fleet does not run with the protobuf that is installed.
-    """
-    strategy = fleet.DistributedStrategy()
-    try:
-        strategy.hybrid_configs = {
-            "dp_degree": world_size // degree,
-            "mp_degree": 1,
-            "pp_degree": 1,
-            "sharding_degree": degree,
-        }
-    except TypeError as exc:  # Paddle 2.6 reads an attribute that protobuf 7 has dropped
-        raise DistributionError(
-            f"DISTRIBUTED.sharding_degree={degree}: the fleet of Paddle {paddle.__version__} does not run "
-            'with the protobuf that is installed: type  pip install "protobuf<7"'
-        ) from exc
-    fleet.init(is_collective=True, strategy=strategy, log_level="WARNING")
-
-
-def _shard(model: nn.Layer, optimizer: Optimizer) -> tuple[nn.Layer, Optimizer]:
-    """Wraps model and optimizer for sharded training. Returns the pair that the training step uses."""
-    state = optimizer.state_dict()
-    parameters = model.parameters()
-    decays = {each.name: each.regularizer for each in parameters if each.regularizer is not None}
-    if decays:
-        for parameter in parameters:
-            parameter.regularizer = None
-        optimizer.regularization = _DecayByParameter(decays)
-    wrapped = fleet.distributed_optimizer(optimizer)
-    if state:  # a resumed run: from here on each process keeps its shard only
-        wrapped.set_state_dict(state)
-    return fleet.distributed_model(model), wrapped
-
-
-class _DecayByParameter(WeightDecayRegularizer):
-    """Weight decay by parameter, in the only form that fleet's sharding accepts.
-
-    Fleet refuses parameters with a regularizer of their own, but calls the optimizer's for each parameter.
-
-    Args:
-        decays: regularizers by the name of the parameter; other parameters do not decay.
-    """
-
-    def __init__(self, decays: Mapping[str, WeightDecayRegularizer]) -> None:
-        super().__init__()
-        self._decays = dict(decays)
-
-    def __call__(self, param: paddle.Tensor, grad: paddle.Tensor, block: Any) -> paddle.Tensor:
-        decay = self._decays.get(param.name)
-        return paddle.zeros_like(grad) if decay is None else decay(param, grad, block)
-
-    def __str__(self) -> str:
-        return f"decay of {len(self._decays)} parameters"

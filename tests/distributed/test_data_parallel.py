@@ -19,9 +19,9 @@ import paddle
 
 from paddlevideo_fast.config.settings import DistributedSettings
 from paddlevideo_fast.engine import (
-    Distribution, FleetDistribution, MixedPrecision, Precision, RoundedPrecision, Trainer
+    Distribution, MixedPrecision, Precision, RoundedPrecision, Trainer
 )
-from paddlevideo_fast.engine.distribution import launched_rank
+from paddlevideo_fast.engine.distribution import launched_rank, make_distribution
 from paddlevideo_fast.engine.callbacks import BatchNormSplits, ExponentialMovingAverage, Unfreezing
 from paddlevideo_fast.errors import DistributionError
 from paddlevideo_fast.loader import Batch, ClipBatchSampler
@@ -227,7 +227,7 @@ for name, *arguments, exchange in [*RUNS[world_size], *TUNED[world_size]]:
     path = f"{folder}/{name}_{rank}"
     try:
         alone = exchange is None
-        distribution = Distribution() if alone else FleetDistribution(DistributedSettings(**exchange))
+        distribution = Distribution() if alone else make_distribution(DistributedSettings(**exchange))
     except DistributionError as exc:
         open(path + ".txt", "w").write(str(exc))
         continue

@@ -1,0 +1,1 @@
+"""An optimizer whose state several processes share."""
