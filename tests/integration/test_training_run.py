@@ -189,10 +189,6 @@ def test_a_run_from_a_checkpoint_of_other_classes(tiny_config, run_main, tmp_pat
             "parameter; a name may have * in it, as in backbone.*.bias",
         ),
         (["RUNTIME.recompute=[res7]"], "RUNTIME.recompute.0=res7: no such stage; the stages are stem, res2"),
-        (
-            ["RUNTIME.recompute=true", "to_static=true"],
-            "RUNTIME.recompute: it is for dynamic graphs; take to_static or it out",
-        ),
     ],
 )
 def test_wrong_settings_are_one_sentence_with_their_place(tiny_config, assert_refused, options, message):
