@@ -42,6 +42,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "run": {
         "failure detector": "extensions.failure_detector.failure_detector",
         "sharded optimizer": "extensions.sharding.sharding",
+        "progress bar": "extensions.progress.bar",
     },
     "storage": {"frames_cache": "sources.frame_cache.frame_cache"},
     "recognizer": {
@@ -50,7 +51,12 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "head": {"VideoMAEDecoder": "extensions.pretraining.model"},
     "weight record": {"LoRA@@": "extensions.lora.files"},
-    "advice": {"weights": "apps.zoo.zoo", "list": "apps.zoo.zoo", "test": "extensions.report.overlap"},
+    "advice": {
+        "weights": "apps.zoo.zoo",
+        "list": "apps.zoo.zoo",
+        "test": "extensions.report.overlap",
+        "task": "apps.zoo.other_tasks",
+    },
     "flag": {"--folds": "apps.folds.folds"},
 }
 

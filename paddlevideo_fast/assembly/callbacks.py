@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from paddlevideo_fast import annexes
 from paddlevideo_fast.assembly.build import TrainingSetup, is_on_terminal
 from paddlevideo_fast.config import build_list
 from paddlevideo_fast.config.sections import require_kind
@@ -48,8 +49,9 @@ def callbacks_of(
         *build_list(CALLBACKS, spec.callbacks),
     ]
     callbacks = [*sorted(callbacks, key=lambda callback: callback.slot), *further]
-    if is_on_terminal(setup.distribution):
-        callbacks.append(recorder.ProgressBar())
+    progress = annexes.load("run", "progress bar")
+    if progress is not None and is_on_terminal(setup.distribution):
+        callbacks.append(progress.ProgressBar())
     name, count = Counter(type(callback).__name__ for callback in callbacks).most_common(1)[0]
     if count > 1:
         text = f"a run has one callback of a name, whose state a checkpoint holds; {count} are {name}"

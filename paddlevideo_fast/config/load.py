@@ -10,12 +10,12 @@ import itertools
 import json
 import mimetypes
 import os
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paddlevideo_fast import annexes
 from paddlevideo_fast.config.builtin import CONFIG_FILE, find_config, hint_at_configs
 from paddlevideo_fast.config.clip import expand_clip
 from paddlevideo_fast.config.document import Config, Findings
@@ -28,7 +28,7 @@ from paddlevideo_fast.io.files import read_text, whence
 from paddlevideo_fast.io.urls import secret_in
 from paddlevideo_fast.log import get_logger, is_unicode
 from paddlevideo_fast.plugins import Import, import_all, installed_imports, located
-from paddlevideo_fast.registry import DATASETS, RECOGNIZERS, did_you_mean
+from paddlevideo_fast.registry import did_you_mean
 
 _LOGGER = get_logger(__name__)
 
@@ -105,33 +105,12 @@ def check_config(config: Config, root: Group = ROOT, problems: Sequence[str] = (
     Raises:
         ConfigError: with all problems; the config is then unchanged.
     """
-    _refuse_other_tasks(config)
+    other_tasks = annexes.load("advice", "task")
+    if other_tasks is not None:
+        other_tasks.refuse(config)
     found = Findings(config, [*problems])
     root.check(config, (), found)
     found.settle()
-
-
-# what PaddleVideo's configs of other tasks name: a pattern of frameworks and data sets, and the task
-_OTHER_TASKS = {
-    "GCN|Skeleton": "skeleton models",
-    "Localizer": "models that localize actions",
-    "Segment|MSTCN|ASRF|CFBI|MANet": "segmentation models",
-    "RCNN|Detector|Estimator": "models that detect objects or estimate depth",
-    "Partitioner": "models of shot boundaries",
-    "ActBert|Recognizer1D": "models of text, sound or stored features",
-    "MRI": "models of MRI volumes",
-}
-
-
-def _refuse_other_tasks(config: Config) -> None:
-    """Refuses a config of another task in one sentence: each of its sections would be a problem."""
-    keys = dict.fromkeys((f"DATASET.{split}.format" for split in ("train", "valid", "test")), DATASETS)
-    for key, registry in {"MODEL.framework": RECOGNIZERS, **keys}.items():
-        name = config.at(key)
-        for pattern, task in _OTHER_TASKS.items():
-            if isinstance(name, str) and name not in registry and re.search(pattern, name):
-                text = f"{name}: {task} are out of scope, this toolkit classifies videos by their frames"
-                raise config.error(key, text)
 
 
 def _hint_at_init(folder: str) -> str:

@@ -489,13 +489,6 @@ def folder_of_run(base: str | Path, resume: str | None = None) -> Path:
     return next(each for each in itertools.chain([Path(base)], numbered) if not _is_taken(each))
 
 
-def newest_folds(base: Path) -> Path | None:
-    """The folder of the newest cross-validation among `base`, `base_2`, …; None: there is none."""
-    numbered = re.compile(re.escape(base.name) + r"(_\d+)?")
-    beside = [path.parent for path in base.parent.glob(f"*/{FOLDS}") if numbered.fullmatch(path.parent.name)]
-    return max(beside, key=lambda folder: (folder / FOLDS).stat().st_mtime_ns, default=None)
-
-
 def _holds_run(folder: Path) -> bool:
     if (folder / "config.yaml").exists() or (folder / FOLDS).exists():
         return True

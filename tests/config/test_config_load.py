@@ -189,6 +189,7 @@ def test_a_problem_that_a_component_raises_gets_its_place(write, root):
     assert caught.value.problems == [place + problem for place, problem in zip(places, raised)]
 
 
+@pytest.mark.annex
 @pytest.mark.parametrize(
     ("framework", "form", "said"),
     [

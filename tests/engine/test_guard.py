@@ -10,13 +10,12 @@ from paddlevideo_fast.engine.callbacks import (
     Checkpointing,
     Complexity,
     Evaluation,
-    ProgressBar,
     Recorder,
-    recorder,
 )
 from paddlevideo_fast.engine.guard import call_hook
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.extensions.progress import bar
 from paddlevideo_fast.extensions.report import ReportedRun
 from paddlevideo_fast.extensions.report.results import Reporting
 from paddlevideo_fast.extensions.trackers.trackers import TrackedRun, VisualDL
@@ -152,8 +151,8 @@ def test_the_count_of_a_clip_may_fail(make_trainer, warnings_of, monkeypatch):
 
 
 def test_the_bar_may_fail(warnings_of, monkeypatch):
-    monkeypatch.setattr(recorder, "tqdm", broken)
-    (found,) = warnings_of([ProgressBar()])
+    monkeypatch.setattr(bar, "tqdm", broken)
+    (found,) = warnings_of([bar.ProgressBar()])
     assert "ProgressBar fails" in found
 
 

@@ -8,6 +8,7 @@ import gc
 import hashlib
 import json
 import os
+import re
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from paddlevideo_fast.assembly.run import train
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank
-from paddlevideo_fast.engine.output import FOLDS, folder_of_run, move_aside, newest_folds
+from paddlevideo_fast.engine.output import FOLDS, folder_of_run, move_aside
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.extensions.report import save_json
 from paddlevideo_fast.io.files import atomic_write_text
@@ -189,7 +190,14 @@ def _folder(spec: RunSpec) -> Path:
     base, resume = Path(spec.run.output_dir), spec.run.resume
     if spec.config.get("output_dir"):
         return base
-    return (newest_folds(base) or base) if resume else folder_of_run(base)
+    return (_newest_folds(base) or base) if resume else folder_of_run(base)
+
+
+def _newest_folds(base: Path) -> Path | None:
+    """The folder of the newest cross-validation among `base`, `base_2`, …; None: there is none."""
+    numbered = re.compile(re.escape(base.name) + r"(_\d+)?")
+    beside = [path.parent for path in base.parent.glob(f"*/{FOLDS}") if numbered.fullmatch(path.parent.name)]
+    return max(beside, key=lambda folder: (folder / FOLDS).stat().st_mtime_ns, default=None)
 
 
 def _require_same_division(folder: Path, lists: Mapping[Path, str]) -> None:

@@ -1,12 +1,7 @@
-"""What a run shows of itself: records and results, a bar on a terminal, the cost of a clip."""
+"""What a run shows of itself: records and results, and the cost of a clip."""
 
-import contextlib
 import time
 from collections.abc import Sequence
-from typing import Any
-
-from tqdm import tqdm
-from tqdm.contrib.logging import logging_redirect_tqdm
 
 from paddlevideo_fast.device import gpu_memory_mb
 from paddlevideo_fast.engine.guard import call_hook
@@ -111,41 +106,6 @@ class Recorder(Callback):
     def _reset_costs(self) -> None:
         self._steps = self._clips = 0
         self._batch_sec = self._reader_sec = 0.0
-
-
-class ProgressBar(Callback):
-    """One bar an epoch, below the log lines; for a terminal only."""
-
-    slot = Slot.SHOW
-    non_critical = True
-
-    def __init__(self) -> None:
-        self._bar: Any = None
-        self._stack = contextlib.ExitStack()
-
-    def fit_begin(self, trainer: Trainer) -> None:
-        self._stack.enter_context(logging_redirect_tqdm(loggers=[get_logger()]))
-
-    def epoch_begin(self, trainer: Trainer) -> None:
-        self._bar = tqdm(
-            total=trainer.steps_per_epoch,
-            initial=trainer.state.step_in_epoch,
-            desc=f"epoch {trainer.state.epoch + 1}/{trainer.num_epochs}",
-            unit="step",
-            leave=False,
-            dynamic_ncols=True,
-        )
-
-    def step_end(self, trainer: Trainer) -> None:
-        self._bar.update()
-
-    def epoch_end(self, trainer: Trainer) -> None:
-        self._bar.close()
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-        self._stack.close()
 
 
 class Complexity(Callback):

@@ -1,0 +1,1 @@
+"""The progress of a training on a terminal."""
