@@ -47,7 +47,7 @@ def test_every_requirement_has_a_lower_bound():
 def test_every_extra_that_the_code_names_exists():
     text = "\n".join(path.read_text("utf-8") for path in (REPO / "paddlevideo_fast").rglob("*.py"))
     named = set(re.findall(r'needing\(\s*"(\w+)"', text))
-    assert {"remote", "serve", "onnx"} <= named
+    assert {"remote", "serve", "onnx", "dask"} <= named
     assert named <= set(metadata.metadata("paddlevideo_fast").get_all("Provides-Extra"))
 
 

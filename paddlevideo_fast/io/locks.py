@@ -55,6 +55,20 @@ class Lock(NamedTuple):
     path: str
     key: str
 
+    @property
+    def is_seen(self) -> bool:
+        """Whether this machine sees the file of the holder, and not that of a later one, or none."""
+        with contextlib.suppress(OSError):
+            with os.scandir(os.path.dirname(self.path)) as entries:  # a network file system looks again
+                next(entries, None)
+            handle = os.open(self.path, os.O_RDONLY)
+            try:
+                holder = _read(handle)
+            finally:
+                os.close(handle)
+            return holder is not None and holder.key == self.key
+        return False
+
 
 @contextlib.contextmanager
 def only_writer(

@@ -1,4 +1,4 @@
-"""Work over many files: on processes, and in shares of an array of jobs."""
+"""Work over many files: on processes, in shares of an array of jobs, or on a Dask cluster."""
 
 from paddlevideo_fast.decode.opencv import check_opencv
 

@@ -1,32 +1,47 @@
-"""Does the tasks of a tool in processes of this machine, or in this process alone.
+"""Where the tasks of a tool run: in processes of this machine, or on the workers of a Dask cluster.
 
-Many short tasks travel in batches, so that a million tasks do not pay for a million messages. A run that was
-killed leaves tasks half done, and the next one does them again. So tasks write each output under a name of
-its own and rename it, and the same task gives the same bytes.
+    --scheduler local             a ProcessPoolExecutor, or this process alone with --workers 1
+    --scheduler tcp://HOST:PORT   a Dask cluster that runs
+
+Many short tasks travel in batches, so that a million tasks do not pay for a million messages. A batch whose
+worker is lost is done again elsewhere: a task may run twice, also at the same time. So tasks write each
+output under a name of its own and rename it, and the same task gives the same bytes.
 """
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
+import av
 import cv2
 from tqdm import tqdm
 
+import paddlevideo_fast
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.io.urls import join
+from paddlevideo_fast.extras import needing
+from paddlevideo_fast.io.locks import Lock
+from paddlevideo_fast.io.urls import join, scheme_of
 from paddlevideo_fast.jobs.run import ToolError, duration
 from paddlevideo_fast.loader.worker_process import end_with
 
+LOCAL = "local"
+
 _MAX_BATCH = 32  # tasks
 _MIN_NUM_BATCHES = 5000  # as long as there are so many tasks
+_CONNECT_SEC = 20
+_PATIENCE_SEC = 10.0  # until a file that one machine has written must be seen by another
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -34,55 +49,91 @@ _Done = tuple[list[Any], PaddleVideoFastError | None]  # results up to the first
 _Batches = Generator[tuple[int, _Done], None, None]  # number and results of each
 
 
+class Engine(NamedTuple):
+    """Where tasks run.
+
+    Attributes:
+        workers: processes of this machine; 0 and 1: this process.
+        scheduler: "local", or the address of a Dask scheduler, with which `workers` has no effect.
+    """
+
+    workers: int = 1
+    scheduler: str = LOCAL
+
+
+class Site(NamedTuple):
+    """What a worker on another machine must see.
+
+    Attributes:
+        lock: of the output, which the run holds; None: it has none.
+        folders: that tasks read.
+    """
+
+    lock: Lock | None = None
+    folders: Sequence[str] = ()
+
+
 def run_all(
     function: Callable[[Argument], Result],
     tasks: Sequence[Argument],
-    workers: int,
+    engine: Engine,
     what: str,
+    site: Site = Site(),  # noqa: B008
     each: Callable[[Argument, Result], None] | None = None,
 ) -> Iterator[Result]:
-    """Calls `function` on each task, shows progress, and yields results in task order.
+    """Calls `function` on each task somewhere, shows progress, and yields results in task order.
 
     Args:
-        function: a function of a module; its argument and its result are pickled.
-        tasks: its arguments.
-        workers: processes; with 0 and 1 this process does them.
+        function: a function of a module; its argument and its result are pickled. It may be called twice on a
+            task.
+        tasks: its arguments; paths in them are absolute, see `located`.
+        engine: where.
         what: name of the tasks in the progress, such as "videos".
+        site: what a worker elsewhere must see.
         each: called in this process once for each task, as soon as its result is here.
 
     Raises:
-        ToolError: a process died.
+        ToolError: a process died, the scheduler is away, or a worker does not fit.
     """
     ready: dict[int, Result] = {}
-    next_number = 0
-    completed = _completed(function, tasks, workers)
+    next_place = 0
+    completed = _completed(function, tasks, engine, site)
     with contextlib.closing(completed):
-        for number, result in _progress(completed, len(tasks), what):
+        for place, result in _progress(completed, len(tasks), what):
             if each:
-                each(tasks[number], result)
-            ready[number] = result
-            while next_number in ready:
-                yield ready.pop(next_number)
-                next_number += 1
+                each(tasks[place], result)
+            ready[place] = result
+            while next_place in ready:
+                yield ready.pop(next_place)
+                next_place += 1
 
 
 def located(path: Any) -> str:
-    """An absolute path, so that a task has one name in whatever folder a run starts; a URL stays."""
+    """A path as a worker finds it, whatever folder it runs in; a URL stays."""
     return join(os.getcwd(), str(path))
 
 
+def common_folder(paths: Sequence[str]) -> list[str]:
+    """The folder that local files have in common, for `Site.folders`; none where it says nothing."""
+    folders = {os.path.dirname(path) for path in paths if not scheme_of(path)}
+    common = os.path.commonpath(folders) if folders else ""
+    return [common] if os.path.isdir(common) else []
+
+
 def _completed(
-    function: Callable, tasks: Sequence[Any], workers: int
+    function: Callable, tasks: Sequence[Any], engine: Engine, site: Site
 ) -> Generator[tuple[int, Any], None, None]:
-    """Number and result of each task, in the order in which they are done."""
-    here = min(workers, len(tasks)) <= 1
+    """Place and result of each task, in the order in which they are done."""
+    here = not tasks or (engine.scheduler == LOCAL and min(engine.workers, len(tasks)) <= 1)
     size = 1 if here else min(max(len(tasks) // _MIN_NUM_BATCHES, 1), _MAX_BATCH)
     firsts = range(0, len(tasks), size)
     batches = [tasks[first : first + size] for first in firsts]
     if here:
         source: _Batches = ((number, _do(function, batch)) for number, batch in enumerate(batches))
+    elif engine.scheduler == LOCAL:
+        source = _in_processes(function, batches, engine.workers)
     else:
-        source = _in_processes(function, batches, workers)
+        source = _on_cluster(function, batches, engine.scheduler, site)
     with contextlib.closing(source):
         for number, (results, error) in source:
             yield from enumerate(results, firsts[number])
@@ -90,11 +141,12 @@ def _completed(
                 raise error
 
 
-def _do(function: Callable, tasks: Sequence[Any]) -> _Done:
+def _do(function: Callable, tasks: Sequence[Any], check: Callable[[], None] = lambda: None) -> _Done:
     """Does a batch."""
     results: list[Any] = []
     try:
         for task in tasks:
+            check()
             results.append(function(task))
     except PaddleVideoFastError as error:
         return results, error
@@ -159,3 +211,114 @@ def _start_worker(parent: int) -> None:
     end_with(parent)
     cv2.setNumThreads(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to answer
+
+
+# --- a Dask cluster
+
+
+def _on_cluster(function: Callable, batches: Sequence[Sequence[Any]], scheduler: str, site: Site) -> _Batches:
+    """Number and results of each batch, done by the workers of a cluster."""
+    with needing("dask", f"--scheduler {scheduler}"):
+        from distributed import Client, KilledWorker
+        from distributed import as_completed as completed
+        from distributed.comm import CommClosedError
+    with _quiet():
+        try:
+            client = Client(scheduler, timeout=_CONNECT_SEC, set_as_default=False)
+        except (OSError, ValueError, TimeoutError) as error:
+            raise ToolError(
+                f"--scheduler {scheduler}: no Dask scheduler answers there ({error}); start one with  dask "
+                "scheduler"
+            ) from error
+        on_worker = partial(_do_on_worker, function, site, scheduler, _versions())
+        name = f"paddlevideo_fast-{function.__name__.strip('_')}"  # the dashboard shows it
+        try:
+            num_workers = len(client.nthreads())
+            waits = "" if num_workers else "; waiting for some"
+            print(f"workers of {scheduler}: {num_workers}{waits}", file=sys.stderr, flush=True)
+            futures = client.map(on_worker, batches, key=name, pure=False)
+            numbers = {future.key: number for number, future in enumerate(futures)}
+            for future in completed(futures, client.loop):
+                yield numbers[future.key], future.result()
+                future.release()  # here and not in its `__del__`, in which Python ignores Ctrl-C
+        except (CancelledError, CommClosedError) as error:
+            raise ToolError(
+                f"--scheduler {scheduler}: the scheduler is away; what is finished is kept: start it, and "
+                "run the same command again"
+            ) from error
+        except KilledWorker as error:
+            raise ToolError(
+                f"--scheduler {scheduler}: several workers, one after the other, died over the same tasks "
+                "(out of memory, or another version of paddlevideo_fast or Python?); see their logs. What is "
+                "finished is kept"
+            ) from error
+        finally:
+            with contextlib.suppress(OSError, TimeoutError):  # the scheduler may be away
+                client.close()
+
+
+def _do_on_worker(
+    function: Callable, site: Site, scheduler: str, versions: dict[str, str], tasks: Sequence[Any]
+) -> _Done:
+    """Does a batch in a worker of a cluster, if its versions of libraries are the client's `versions`."""
+    cv2.setNumThreads(0)
+    worker = f"the worker on {socket.gethostname()} (process {os.getpid()})"
+    try:
+        _check_worker(worker, site, scheduler, versions)
+        return _do(function, tasks, partial(_check_run, site))
+    except ToolError as error:
+        return [], error
+    except Exception:  # as text: any exception need not survive the way, and its traceback does not
+        raise RuntimeError(f"error in a worker:\n{traceback.format_exc()}") from None
+
+
+def _check_worker(worker: str, site: Site, scheduler: str, versions: dict[str, str]) -> None:
+    differing = [
+        f"{name} {there}, and here it is {versions[name]}"
+        for name, there in _versions().items()
+        if there != versions[name]
+    ]
+    if differing:
+        raise ToolError(
+            f"--scheduler {scheduler}: {worker} has {'; '.join(differing)}: install the same versions there, "
+            "and run the same command again"
+        )
+    for folder in site.folders:
+        if not os.path.isdir(folder):
+            raise ToolError(
+                f"{folder}: {worker} does not see this folder; put the data where all workers of "
+                f"{scheduler} see it under the same path"
+            )
+    deadline = time.monotonic() + _PATIENCE_SEC
+    while site.lock and not site.lock.is_seen:
+        if time.monotonic() > deadline:
+            raise ToolError(
+                f"{os.path.dirname(site.lock.path)}: {worker} does not see what this run writes there; give "
+                f"an --output that all workers of {scheduler} share under the same path"
+            )
+        time.sleep(0.2)
+
+
+def _check_run(site: Site) -> None:
+    """A run that was killed, and whose worker was not, must not write into the output of the next one."""
+    if site.lock and not site.lock.is_seen:
+        raise ToolError(f"{os.path.dirname(site.lock.path)}: the run that this task was for has ended")
+
+
+def _versions() -> dict[str, str]:
+    """What decides the bytes of an output, beside the task."""
+    return {"paddlevideo_fast": paddlevideo_fast.__version__, "av": av.__version__, "cv2": cv2.__version__}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Reports of Dask and its loop of lost connections give way to our one sentence."""
+    names = ("distributed", "distributed.client", "distributed.core", "tornado.application")
+    before = {logger: logger.level for logger in map(logging.getLogger, names)}
+    for logger in before:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in before.items():
+            logger.setLevel(level)

@@ -8,6 +8,7 @@ from paddlevideo_fast.command_line import CommandParser, count, option
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_CODES
 from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.jobs.executor import LOCAL
 from paddlevideo_fast.jobs.work import Share
 from paddlevideo_fast.machine import num_cores
 
@@ -24,6 +25,12 @@ def _folder(text: str) -> Any:
     if isinstance(path, Path) and not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text}: no such folder")
     return path
+
+
+def _scheduler(text: str) -> str:
+    if text != LOCAL and "://" not in text:
+        raise argparse.ArgumentTypeError(f"{text}; must be local or tcp://HOST:PORT")
+    return text
 
 
 def _share(text: str) -> Share:
@@ -62,6 +69,12 @@ _SHARED: dict[str, dict[str, Any]] = {
         "processes (default: all CPUs); 0 and 1 do all work in this process",
         type=count(0),
         default=num_cores(),
+    ),
+    "--scheduler": option(
+        "where to do the work: local (default), or on the workers of the Dask scheduler at an address",
+        type=_scheduler,
+        default=LOCAL,
+        metavar="{local,tcp://HOST:PORT}",
     ),
     "--shard": option(
         "do share I of N, with I from 0 to N - 1, as one job of an array; then use --merge",
@@ -102,4 +115,4 @@ def share(parser: CommandParser, *names: str) -> None:
 def add_work(parser: CommandParser, *aliases: str) -> None:
     """Adds the flags that `Work.of` reads; `aliases` are other names of --workers."""
     parser.add_argument("--workers", *aliases, default=None)
-    share(parser, "--shard", "--merge")
+    share(parser, "--scheduler", "--shard", "--merge")

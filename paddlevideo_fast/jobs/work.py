@@ -19,14 +19,14 @@ import contextlib
 import json
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 from paddlevideo_fast.errors import ObjectMissingError
 from paddlevideo_fast.io.files import atomic_write_text, sweep, working_folder
-from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.jobs.executor import run_all
+from paddlevideo_fast.io.locks import Lock, only_writer
+from paddlevideo_fast.jobs.executor import LOCAL, Engine, Site, common_folder, run_all
 from paddlevideo_fast.jobs.run import (
     ToolError,
     json_lines,
@@ -64,6 +64,10 @@ class Task(Protocol):
     def name(self) -> str:
         """Tells it from all other tasks."""
 
+    @property
+    def sources(self) -> Sequence[str]:
+        """The files that it reads."""
+
     def do(self) -> Outcome:
         """Does it; see `run_all`."""
 
@@ -82,15 +86,16 @@ class Work:
     """How a tool does its tasks.
 
     Args:
-        workers: processes; see `run_all`.
+        engine: where.
         share: which of them; None: all.
         merges: none; the journals of all shares say what came of them.
     """
 
-    def __init__(self, workers: int, share: Share | None = None, merges: bool = False) -> None:
-        self.workers = workers
+    def __init__(self, engine: Engine, share: Share | None = None, merges: bool = False) -> None:
+        self.engine = engine
         self.share = share
         self.merges = merges
+        self._lock: Lock | None = None
         self._remote: Any = None  # the output, if it is a URL
         self._journals: Path | None = None  # what the names of all of them begin with
         self._journal: IO[str] | None = None  # this job's, from its first result on
@@ -100,10 +105,14 @@ class Work:
         """What the flags of a tool say."""
         if args.shard and args.merge:
             raise ToolError("give either --shard, to do a share of the work, or --merge, to put all together")
-        if args.workers is not None and args.merge:
-            print("warning: --workers has no effect: --merge does no work", file=sys.stderr)
+        is_elsewhere = args.scheduler != LOCAL
+        idle = "--merge does no work" if args.merge else ""
+        if is_elsewhere and idle:
+            _warn("scheduler", idle)
+        if args.workers is not None and (idle or is_elsewhere):
+            _warn("workers", idle or f"the workers of {args.scheduler} do the work")
         workers = num_cores() if args.workers is None else args.workers
-        return cls(workers, args.shard, args.merge)
+        return cls(Engine(workers, args.scheduler), args.shard, args.merge)
 
     @property
     def is_whole(self) -> bool:
@@ -136,12 +145,16 @@ class Work:
         share = None if self.share is None else (f"{work}-of-{self.share.total}", self.share.number)
         self._remote = None if isinstance(folder, Path) else folder
         self._journals = working_folder(folder) / f"{_JOURNAL}{work}-"
-        with only_writer(folder, file, share=share):
+        with only_writer(folder, file, share=share) as lock:
+            # the workers write to a folder, and this process a single file; nobody sees a lock of a store
+            self._lock = None if file or self._remote is not None else lock
             there = [path for path in {*folders} if isinstance(path, Path)]
             for path in there:
                 sweep(path, alone=self.is_whole)
             try:
-                if self._remote is not None:  # a lock here does not show that the store takes files
+                if (
+                    self._remote is not None
+                ):  # a lock on this machine does not show that the store takes files
                     self._all_journals()  # of a web server, which lists nothing, this says so
                     probe = folder / f".writable-{work}"
                     atomic_write_text(probe, "")
@@ -155,6 +168,12 @@ class Work:
                     sweep(path, alone=True)
                 for journal in self._all_journals():
                     journal.unlink(missing_ok=True)
+
+    def run(
+        self, function: Callable[[Any], Any], tasks: Sequence[Any], what: str, folders: Sequence[str]
+    ) -> Iterator[Any]:
+        """Does tasks and yields their results in their order; `folders` are what they read, see `run_all`."""
+        return run_all(function, tasks, self.engine, what, Site(self._lock, folders))
 
     def results(
         self, tasks: Sequence[Task], what: str, done: Mapping[str, Any] | None = None
@@ -189,7 +208,8 @@ class Work:
         if len(missing) < len(tasks) and not self.merges:
             done_already = f"{what}: {len(tasks) - len(missing)} of {len(tasks)} are done already"
             print(done_already, file=sys.stderr, flush=True)
-        results = run_all(_do, missing, self.workers, what, self._note)
+        site = Site(self._lock, common_folder([file for task in missing for file in task.sources]))
+        results = run_all(_do, missing, self.engine, what, site, self._note)
         found.update(zip([task.name for task in missing], results))
         if self.share is None:
             return [found[task.name] for task in tasks]
@@ -260,3 +280,7 @@ class Work:
         except OSError as error:
             stop_if_disk_fails(path, error)
             raise
+
+
+def _warn(flag: str, reason: str) -> None:
+    print(f"warning: --{flag} has no effect: {reason}", file=sys.stderr)

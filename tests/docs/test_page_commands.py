@@ -32,7 +32,7 @@ NOT_OURS = {
     "downloads or unpacks data, which is large": "bash cat curl git mv tar unrar unzip wget",
     "changes folders of the user": "ln mkdir touch",
     "needs PaddleX, which has a trial of its own, `make test-paddlex`": "python--c",
-    "needs a cluster or its tools": "awk head scontrol srun",
+    "needs a cluster or its tools": "awk dask head scontrol srun",
     "needs Docker": "docker",
     "needs a camera": "ffmpeg",
     "is the viewer of another project": "tensorboard visualdl wandb",

@@ -25,7 +25,7 @@ _TOUCHES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "network": (("paddle", "paddlevideo_fast.modeling"), ()),
     "process": (
-        ("subprocess", "multiprocessing", "tests.support.launching"),
+        ("subprocess", "multiprocessing", "tests.support.launching", "tests.support.dask_cluster"),
         ("template", "run_script"),
     ),
     "store": (("tests.support.stores",), ("http_store", "s3_store")),

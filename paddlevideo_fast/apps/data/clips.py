@@ -86,6 +86,11 @@ class ReadClip(ABC, Generic[Result]):
         """See `work.Task`; it is without what a URL may hold."""
         return digest_of(dataclasses.astuple(self))
 
+    @property
+    def sources(self) -> Sequence[str]:
+        """See `work.Task`."""
+        return [self.path]
+
     def open(self) -> VideoReader:
         """A reader of the clip; raises `VideoDecodeError`."""
         return open_clip(self.path, self.num_frames, self.suffix, self.backend)

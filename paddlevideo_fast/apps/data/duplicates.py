@@ -15,7 +15,7 @@ from paddlevideo_fast.apps.data.matching import Match, Pairs, groups, matches
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import shown_url
-from paddlevideo_fast.jobs.executor import located, run_all
+from paddlevideo_fast.jobs.executor import common_folder, located
 from paddlevideo_fast.jobs.run import (
     ToolError,
     require_file,
@@ -136,7 +136,8 @@ def _confirmed(job: Work, parts: Sequence[Part], alike: Pairs) -> Pairs:
         numbers = members[group_of[one]]
         of_group[group_of[one]].append(Pair(numbers.index(one), numbers.index(other), match))
     tasks = [([parts[number] for number in numbers], pairs) for numbers, pairs in zip(members, of_group)]
-    answers = run_all(confirm, tasks, job.workers, "groups that look alike") if tasks else ()
+    files = common_folder([part.video.path for part in parts])
+    answers = job.run(confirm, tasks, "groups that look alike", files) if tasks else ()
     found = {
         (numbers[pair.one], numbers[pair.other]): pair.match
         for numbers, pairs, flags in zip(members, of_group, answers)

@@ -106,6 +106,11 @@ class Task(NamedTuple):
     part: Part | None = None
 
     @property
+    def sources(self) -> Sequence[str]:
+        """See `work.Task`."""
+        return [self.video]
+
+    @property
     def suffix(self) -> str:
         """Format of the names of the images."""
         return f"img_{{:05}}.{self.image_format}"

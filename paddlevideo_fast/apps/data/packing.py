@@ -101,6 +101,11 @@ class Task(NamedTuple):
         """See `work.Task`."""
         return str(self.settings.shard)
 
+    @property
+    def sources(self) -> Sequence[str]:
+        """See `work.Task`."""
+        return [video.path for video in self.videos]
+
     def do(self) -> _Packed:
         """Writes the shard.
 

@@ -54,6 +54,11 @@ class Task(NamedTuple):
     part: Part | None = None
 
     @property
+    def sources(self) -> Sequence[str]:
+        """See `work.Task`."""
+        return [self.source]
+
+    @property
     def target(self) -> Any:
         """The prepared video."""
         return as_path(self.output) / self.name

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from paddlevideo_fast.cli.commands import main
+from tests.support.dask_cluster import dask_cluster
 from tests.support.launching import overriding
 from tests.support.stores import Store
 
@@ -96,9 +97,11 @@ def test_the_data_tools(signed: Signed) -> None:
     assert signed.leaks() == []
 
 
-def test_journals(signed: Signed) -> None:
-    words = ["--list", signed.lists / "valid.list", "--output", signed.folder / "clean.list"]
-    signed.run("data", "check", *words, "--shard", "0/1")
+def test_a_cluster_and_its_journals(signed: Signed) -> None:
+    listed = signed.lists / "valid.list"
+    with dask_cluster(signed.folder, 1) as cluster:
+        words = ["--list", listed, "--scheduler", cluster.address, "--output", signed.folder / "clean.list"]
+        signed.run("data", "check", *words, "--shard", "0/1")
     assert list(signed.folder.glob(".journal-*"))
     assert signed.leaks() == []
 
