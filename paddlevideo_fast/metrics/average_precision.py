@@ -1,12 +1,12 @@
 """Average precision of videos that have any number of classes."""
 
 import math
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
 from paddlevideo_fast.config.types import Activation
-from paddlevideo_fast.metrics.predictions import DECISION, Predictions
+from paddlevideo_fast.metrics.predictions import Predictions
 from paddlevideo_fast.metrics.videos import VideoMetric
 from paddlevideo_fast.registry import METRICS
 
@@ -35,9 +35,9 @@ class MeanAveragePrecision(VideoMetric):
         labelled = there.any(axis=1)
         hits = np.take_along_axis(there, predictions.ranking()[:, :1], axis=1)[labelled]
         return {
-            "mAP": _mean(np.array(each)),
+            "mAP": mean_or_nan(np.array(each)),
             "mAP_micro": average_precision(there.reshape(-1), scores.reshape(-1)),
-            "hit1": _mean(hits),
+            "hit1": mean_or_nan(hits),
         }
 
 
@@ -57,12 +57,12 @@ def average_precision(there: np.ndarray, scores: np.ndarray) -> float:
     """
     if not there.any():
         return math.nan
-    positives, counted, _ = _cumulated(there, scores)
+    positives, counted, _ = counts_by_score(there, scores)
     precision = positives / counted
     return float((np.diff(positives, prepend=0) * precision).sum() / positives[-1])
 
 
-def _cumulated(there: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def counts_by_score(there: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each distinct score, from the highest: right ones at or above it, all at or above it, the score."""
     scores = np.where(np.isnan(scores), np.where(there, -np.inf, np.inf), scores)
     order = np.argsort(-scores, kind="stable")
@@ -71,46 +71,6 @@ def _cumulated(there: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.nd
     return there[order].cumsum()[last], last + 1, ordered[last]
 
 
-class LabelResult(NamedTuple):
-    """The results of one class where videos have any number of classes. A share of no videos is NaN.
-
-    Attributes:
-        label: number of the class.
-        num_videos: videos of the class.
-        average_precision: see `average_precision`.
-        num_predicted: videos with a score of `DECISION` or more.
-        precision: share of right ones among these.
-        recall: share of these among the videos of the class.
-        best_threshold: the score that gives the highest F1, the harmonic mean of precision and recall, where
-            the videos at or above it are predicted.
-        best_f1: that F1.
-    """
-
-    label: int
-    num_videos: int
-    average_precision: float
-    num_predicted: int
-    precision: float
-    recall: float
-    best_threshold: float
-    best_f1: float
-
-
-def label_results(predictions: Predictions) -> list[LabelResult]:
-    """The result of each class, from `predictions` of videos that have any number of classes."""
-    results = []
-    for label, (there, scores) in enumerate(zip(predictions.there.T, predictions.scores.T)):
-        predicted, num_videos = scores >= DECISION, int(there.sum())
-        positives, counted, thresholds = _cumulated(there, scores)
-        f1 = 2 * positives / (counted + num_videos)
-        best = int(f1.argmax())
-        best_point = (float(thresholds[best]), float(f1[best])) if num_videos else (math.nan, math.nan)
-        precision, recall = _mean(there[predicted]), _mean(predicted[there])
-        area = average_precision(there, scores)
-        row = (label, num_videos, area, int(predicted.sum()), precision, recall, *best_point)
-        results.append(LabelResult(*row))
-    return results
-
-
-def _mean(values: np.ndarray) -> float:
+def mean_or_nan(values: np.ndarray) -> float:
+    """The mean of values; NaN where there are none."""
     return float(values.mean()) if len(values) else math.nan

@@ -20,6 +20,7 @@ from paddlevideo_fast.extensions.report.drawings import confusion_picture, curve
 from paddlevideo_fast.extensions.report.explain import Explain, by_grad_cam
 from paddlevideo_fast.extensions.report.output import atomic_write, save_json
 from paddlevideo_fast.extensions.report.page import Example, Page, contact_sheet, heat_sheet, render
+from paddlevideo_fast.extensions.report.scores import own_scores
 from paddlevideo_fast.extensions.report.tables import (
     Naming,
     class_rows,
@@ -87,7 +88,7 @@ class Evaluated:
     def examples(self) -> list[Example]:
         """Clips of the videos with the worst predictions, and of the videos that the model is surest of."""
         predictions = self.predictions
-        order = np.argsort(predictions.own_scores(), kind="stable")
+        order = np.argsort(own_scores(predictions), kind="stable")
         right = (predictions.predicted == predictions.there).all(axis=1)[order]
         num_wrong = max(_NUM_EXAMPLES // 2, _NUM_EXAMPLES - int(right.sum()))
         wrong_ones = order[~right][:num_wrong].tolist()

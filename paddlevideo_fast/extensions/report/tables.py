@@ -11,15 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddlevideo_fast.extensions.report.output import atomic_write
+from paddlevideo_fast.extensions.report.scores import class_results, hardest, label_results, own_scores
 from paddlevideo_fast.extensions.report.thresholds import precision_recall
 from paddlevideo_fast.metrics.accuracy import telling
-from paddlevideo_fast.metrics.average_precision import label_results
-from paddlevideo_fast.metrics.predictions import (
-    Predictions,
-    class_results,
-    confusion_matrix,
-    hardest,
-)
+from paddlevideo_fast.metrics.predictions import Predictions, confusion_matrix
 
 NUM_TOP = 5
 _ANY_NAME = "backslashreplace"  # for bytes that are not UTF-8: in JSON, the escape reads back as the name
@@ -141,8 +136,8 @@ def threshold_rows(predictions: Predictions, naming: Naming) -> Iterator[Sequenc
 
 
 def hardest_rows(predictions: Predictions, naming: Naming, count: int) -> list[dict[str, Any]]:
-    """The videos with the lowest `Predictions.own_scores`, the lowest first."""
-    ranking, own = predictions.ranking(), predictions.own_scores()
+    """The videos with the lowest `own_scores`, the lowest first."""
+    ranking, own = predictions.ranking(), own_scores(predictions)
     rows: list[dict[str, Any]] = []
     for place in hardest(predictions, count):
         row: dict[str, Any] = {"path": naming.paths[predictions.ids[place]]}

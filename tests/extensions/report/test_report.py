@@ -17,6 +17,7 @@ from paddlevideo_fast.extensions.report.drawings import confusion_picture, curve
 from paddlevideo_fast.extensions.report.output import make_folders, save_json
 from paddlevideo_fast.extensions.report.page import Example, Page, contact_sheet, heat_sheet, render
 from paddlevideo_fast.extensions.report.results import Evaluated
+from paddlevideo_fast.extensions.report.scores import own_scores
 from paddlevideo_fast.extensions.report.tables import Naming, class_rows, hardest_rows, write_tables
 from paddlevideo_fast.loader import read_class_names
 from paddlevideo_fast.metrics.predictions import Predictions, confusion_matrix
@@ -95,11 +96,11 @@ def test_tables_hold_every_video_and_class(tmp_path, predictions, naming):
     assert len(worst) == 20
     assert own == sorted(own)
     first = worst[0][head.index("path")]
-    assert first == f"videos/{predictions.ids[predictions.own_scores().argmin()]}.mp4"
+    assert first == f"videos/{predictions.ids[own_scores(predictions).argmin()]}.mp4"
     ranks = [int(row[head.index("rank")]) for row in worst]
     assert sum(rank == 1 for rank in ranks) == counts.trace()
-    order = predictions.own_scores().argsort()
-    higher = predictions.scores[order] > predictions.own_scores()[order][:, None]
+    order = own_scores(predictions).argsort()
+    higher = predictions.scores[order] > own_scores(predictions)[order][:, None]
     assert ranks == (higher.sum(axis=1) + 1).tolist()
     assert [path.name for path in (tmp_path / "new").iterdir() if path.name.startswith(".")] == []
 
