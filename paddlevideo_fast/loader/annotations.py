@@ -13,12 +13,11 @@ from paddlevideo_fast.errors import AnnotationError, cause_of, shown
 from paddlevideo_fast.io.files import read_names, whence
 from paddlevideo_fast.io.paths import file_system
 from paddlevideo_fast.io.urls import join
-from paddlevideo_fast.loader.tables import EXPECTED, Row, list_rows, split_line
+from paddlevideo_fast.loader.tables import EXPECTED, Row, list_rows
 from paddlevideo_fast.registry import did_you_mean
 
 _MAX_CLASS_NAMES = 2**24  # bytes
 _NUM_LOOKED_FOR = 3  # files in a store
-UNLISTABLE = "no list can hold a name with a line break, or with a blank at an end of the path; rename it"
 
 
 @dataclass(frozen=True)
@@ -192,19 +191,6 @@ class ClassNumbers:
 def one_form(name: str) -> str:
     """A class name with its characters in one form, NFC: an é may be one character, or e and an accent."""
     return unicodedata.normalize("NFC", name)
-
-
-def row_of(record: VideoRecord, path: str, span: Span | None, num_frames: int | None = None) -> Row:
-    """A record as an entry of a list with named fields, with another path and span."""
-    return Row(record.line, path, record.labels, num_frames, span, record.weight, record.group)
-
-
-def list_line(path: str, *numbers: int) -> str | None:
-    """A line of a list; None where a reader of the line would find another path. See `UNLISTABLE`."""
-    fields = [path, *map(str, numbers)]
-    line = " ".join(fields)
-    is_read = "\n" not in path and not path.startswith("\ufeff") and split_line(line, len(fields)) == fields
-    return line if is_read else None
 
 
 def require_files(

@@ -129,25 +129,6 @@ def _lines(file_path: str) -> list[str]:
         raise AnnotationError(f"{file_path}: the list cannot be read: {cause_of(error)}") from None
 
 
-def json_line(row: Row) -> str:
-    """A row as a line of a .jsonl list; fields that say nothing are left out."""
-    labels = list(row.labels)
-    unit = "sec" if row.span is not None and row.span.unit == "sec" else "frame"
-    fields: dict[str, Any] = {
-        "path": row.path,
-        "label": labels[0] if len(labels) == 1 else labels,
-        f"start_{unit}": row.span.start or None if row.span else None,
-        f"end_{unit}": row.span.end if row.span else None,
-        "num_frames": row.num_frames,
-        "weight": None if row.weight == 1.0 else row.weight,
-        "group": row.group or None,
-    }
-    text = row.path + row.group
-    is_unicode = text == text.encode("utf-8", "ignore").decode()  # JSON keeps other bytes as escapes
-    said = {name: value for name, value in fields.items() if value is not None}
-    return json.dumps(said, ensure_ascii=not is_unicode)
-
-
 # --- lines without names
 
 

@@ -209,10 +209,3 @@ def _with_joined_projections(
             arrays = [state[part] for part in parts]
             joined[f"{attention}.{{{','.join(layers)}}}.{leaf}"] = np.concatenate(arrays)
     return joined
-
-
-class PaddleVideoConverter(Converter):
-    """PaddleVideo's names are ours."""
-
-    def target(self, name: str) -> Target:
-        return Target(name)

@@ -1,13 +1,10 @@
 import os
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from paddlevideo_fast.errors import AnnotationError
 from paddlevideo_fast.loader import VideoRecord, check_labels
 from paddlevideo_fast.loader.annotations import (
-    list_line,
     read_class_names,
     read_frame_list,
     read_video_list,
@@ -133,24 +130,6 @@ def test_a_list_is_looked_through_by_its_folders(tmp_path, monkeypatch):
     with pytest.raises(AnnotationError, match=text):
         require_files(records, path, str(tmp_path / "wrong"))
     assert len(looked_at) == 40
-
-
-@settings(max_examples=20)
-@given(path=st.text() | st.binary().map(os.fsdecode))
-@example(path="\ufeffa.mp4")
-@example(path="a\rb.mp4\r")
-@example(path="a\x85\u2028b.mp4")
-def test_a_line_of_a_list_reads_as_the_path_that_was_written(tmp_path_factory, path):
-    path = path.replace("\0", "")  # no name of a file has it
-    lines = [list_line(path, 7), list_line("next", 8)]
-    assert printable(path).isprintable()
-    if lines[0] is None:
-        assert path != path.strip() or "\n" in path or path.startswith("\ufeff") or not path
-        return
-    list_file = tmp_path_factory.getbasetemp() / "any.list"
-    list_file.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
-    records = read_video_list(str(list_file))
-    assert [(record.path, record.label) for record in records] == [(path, 7), ("next", 8)]
 
 
 @pytest.mark.parametrize(

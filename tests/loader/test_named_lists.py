@@ -7,8 +7,8 @@ import pytest
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import AnnotationError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
-from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list, row_of
-from paddlevideo_fast.loader.tables import json_line, list_rows
+from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list
+from paddlevideo_fast.loader.tables import list_rows
 from tests.loader.building import dataset_of
 from tests.support.numbered_clips import read_number, write_clip
 
@@ -57,10 +57,6 @@ def test_both_formats_say_the_same(write, names):
         for record, other in zip(records, expected):
             assert record == VideoRecord(**{**vars(other), "line": record.line})
     assert [record.line for record in records] == [2, 4, 5, 6]
-    again = write("y.jsonl", "".join(json_line(row_of(one, one.path, one.span)) + "\n" for one in records))
-    assert [vars(one) | {"line": 0} for one in read_video_list(again)] == [
-        vars(one) | {"line": 0} for one in records
-    ]
 
 
 def test_background_has_no_label(write):

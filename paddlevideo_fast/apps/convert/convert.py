@@ -28,7 +28,7 @@ from paddlevideo_fast.modeling.backbones.swin import SwinConverter
 from paddlevideo_fast.modeling.backbones.timesformer import TimeSformerConverter, TokShiftConverter
 from paddlevideo_fast.modeling.backbones.videomae import HuggingFaceVideoMAEConverter, VideoMAEConverter
 from paddlevideo_fast.modeling.backbones.vjepa2 import VJEPA2Converter
-from paddlevideo_fast.modeling.converters import Converter, Network, PaddleVideoConverter, Target, Weights
+from paddlevideo_fast.modeling.converters import Converter, Network, Target, Weights
 from paddlevideo_fast.modeling.weights import adapt_tensor, candidate_names
 from paddlevideo_fast.registry import did_you_mean
 
@@ -38,6 +38,13 @@ _IGNORED = re.compile(r"(.+\.)?num_batches_tracked|lr|model_iter|.+_momentum")  
 def _mmaction2(state: Weights, network: Network) -> Converter:
     has_clips = any(value.ndim == 5 for value in state.values())
     return (MMAction2ClipConverter if has_clips else MMAction2FrameConverter)(state, network)
+
+
+class PaddleVideoConverter(Converter):
+    """PaddleVideo's names are ours."""
+
+    def target(self, name: str) -> Target:
+        return Target(name)
 
 
 # Toolkit to its usual converter; a backbone may have another one, see `Backbone.converters`.

@@ -11,8 +11,9 @@ from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import shown
 from paddlevideo_fast.jobs.flags import tool_parser
+from paddlevideo_fast.jobs.list_lines import json_line
 from paddlevideo_fast.jobs.run import Provenance, ToolError, crc32_of, write_lines
-from paddlevideo_fast.loader.tables import Row, json_line
+from paddlevideo_fast.loader.tables import Row
 
 _PATHS = {"activitynet": "v_{id}.mp4", "epic": "{id}.MP4"}
 _EPIC_LABELS = ("verb_class", "noun_class", "verb", "noun")

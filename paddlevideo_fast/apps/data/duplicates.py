@@ -16,6 +16,7 @@ from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.jobs.executor import common_folder, located
+from paddlevideo_fast.jobs.list_lines import UNLISTABLE
 from paddlevideo_fast.jobs.run import (
     ToolError,
     require_file,
@@ -24,7 +25,7 @@ from paddlevideo_fast.jobs.run import (
     write_lines,
 )
 from paddlevideo_fast.jobs.work import Work
-from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord
+from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.log import printable
 
 

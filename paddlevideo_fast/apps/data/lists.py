@@ -24,6 +24,7 @@ from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.jobs.executor import located
 from paddlevideo_fast.jobs.flags import add_work, share, tool_parser
+from paddlevideo_fast.jobs.list_lines import UNLISTABLE, list_line
 from paddlevideo_fast.jobs.run import (
     Provenance,
     ToolError,
@@ -36,14 +37,7 @@ from paddlevideo_fast.jobs.run import (
     write_lines,
 )
 from paddlevideo_fast.jobs.work import Work
-from paddlevideo_fast.loader.annotations import (
-    UNLISTABLE,
-    VideoRecord,
-    list_line,
-    one_form,
-    read_frame_list,
-    read_video_list,
-)
+from paddlevideo_fast.loader.annotations import VideoRecord, one_form, read_frame_list, read_video_list
 from paddlevideo_fast.loader.tables import Row, is_table, list_rows
 from paddlevideo_fast.log import printable
 

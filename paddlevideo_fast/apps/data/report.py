@@ -25,6 +25,7 @@ from paddlevideo_fast.extensions.report.tables import cell
 from paddlevideo_fast.io.urls import absolute, shown_url
 from paddlevideo_fast.jobs.executor import located
 from paddlevideo_fast.jobs.flags import add_work, share, tool_parser
+from paddlevideo_fast.jobs.list_lines import json_line
 from paddlevideo_fast.jobs.run import (
     ToolError,
     class_names,
@@ -35,7 +36,7 @@ from paddlevideo_fast.jobs.run import (
 )
 from paddlevideo_fast.jobs.work import Work
 from paddlevideo_fast.loader.annotations import VideoRecord
-from paddlevideo_fast.loader.tables import FIELDS, NOTES, Row, json_line, list_rows
+from paddlevideo_fast.loader.tables import FIELDS, NOTES, Row, list_rows
 
 PAGE, FINDINGS, FACTS = "report.html", "findings.jsonl", "facts.jsonl"
 PREDICTIONS = "predictions.jsonl"

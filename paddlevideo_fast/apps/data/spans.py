@@ -16,8 +16,9 @@ from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import absolute, scheme_of
+from paddlevideo_fast.jobs.list_lines import UNLISTABLE, list_line, row_of
 from paddlevideo_fast.jobs.run import ToolError, lines_of, report_failures, write_lines
-from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, list_line, row_of
+from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.tables import is_table
 from paddlevideo_fast.log import printable
 

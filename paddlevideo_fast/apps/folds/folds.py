@@ -25,8 +25,9 @@ from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.extensions.report import save_json
 from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.io.urls import join, scheme_of
+from paddlevideo_fast.jobs.list_lines import json_line
 from paddlevideo_fast.loader.class_names import classes_of_config
-from paddlevideo_fast.loader.tables import Row, json_line, list_rows
+from paddlevideo_fast.loader.tables import Row, list_rows
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics.accuracy import interval
 from paddlevideo_fast.modeling import classes_of

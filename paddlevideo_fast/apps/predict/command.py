@@ -28,6 +28,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from paddlevideo_fast.apps.predict.addresses import is_live
 from paddlevideo_fast.apps.predict.flags import (
     PROGRAM_OPTIONS,
     check_program,
@@ -40,7 +41,7 @@ from paddlevideo_fast.cli.command import add_import_argument, quiet_import
 from paddlevideo_fast.command_line import CommandParser, add_options, count, option
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
-from paddlevideo_fast.io.files import as_path, is_live
+from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.log import printable

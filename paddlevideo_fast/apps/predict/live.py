@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import av
 import numpy as np
 
+from paddlevideo_fast.apps.predict.addresses import PIPE, is_pipe
 from paddlevideo_fast.apps.predict.predictor import Entry, Prediction, Predictor, Unread, Windowing, entry_of
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.container import LIBAV_ERRORS, VIDEOS_ONLY, unread_format
@@ -22,7 +23,6 @@ from paddlevideo_fast.decode.orientation import orientation_of
 from paddlevideo_fast.decode.packets import has_pts, is_bare, rate_of
 from paddlevideo_fast.decode.reader import TOLERANCE_SEC, VideoReader, end_of, frames_between
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.io.files import PIPE, is_pipe
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.log import get_logger, printable
 

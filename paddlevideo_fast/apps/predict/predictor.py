@@ -21,6 +21,7 @@ from paddlevideo_fast.apps.predict.program import (
     settings_file,
 )
 from paddlevideo_fast.apps.predict.recipe import FREE, Recipe, clip_shape, read_recipe
+from paddlevideo_fast.apps.predict.views import OpenedVideo, read_views
 from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, cause_of
@@ -30,7 +31,6 @@ from paddlevideo_fast.loader import VideoRecord
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.untrimmed import Window
 from paddlevideo_fast.loader.untrimmed import Windowing as Windowing
-from paddlevideo_fast.loader.views import OpenDecoder, read_views
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.metrics.predictions import DECISION
 from paddlevideo_fast.modeling import Preprocess
@@ -331,7 +331,7 @@ class Predictor:
             VideoDecodeError: it does not decode.
             ProgramError: the program does not take its clips, or its logits are not finite.
         """
-        dataset = self.recipe.views.dataset([VideoRecord(video.path, (0,))], OpenDecoder(video))
+        dataset = self.recipe.views.dataset([VideoRecord(video.path, (0,))], OpenedVideo(video))
         return self._run([video.path], [self._clips(dataset)])[0]
 
     def open(self, path: str | Path) -> VideoReader:
@@ -456,7 +456,7 @@ class Predictor:
         numbers = range(len(windows))
         batches = [numbers[first : first + batch_size] for first in numbers[::batch_size]]
         records = [VideoRecord(video.path, (0,), span=Span(one.first, one.stop)) for one in windows]
-        dataset = self.recipe.views.dataset(records, OpenDecoder(video))
+        dataset = self.recipe.views.dataset(records, OpenedVideo(video))
         parts: list[Prediction] = []
         for batch in progress(batches):
             clips = [self._clips(dataset, number) for number in batch]

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from paddlevideo_fast.apps.export.paddlex_form import from_paddlex_form
 from paddlevideo_fast.apps.predict.program import Runtime
+from paddlevideo_fast.apps.predict.views import Views
 from paddlevideo_fast.config import Config, check_config
 from paddlevideo_fast.config.load import IMPORTS, import_plugins, read_with_bases
 from paddlevideo_fast.config.sections import PIPELINE, Group
@@ -18,7 +19,6 @@ from paddlevideo_fast.loader.class_names import Classes, check_classes, classes_
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.pipeline import VideoFacts
 from paddlevideo_fast.loader.request import Middle
-from paddlevideo_fast.loader.views import Views
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import activation_of
 from paddlevideo_fast.plugins import located

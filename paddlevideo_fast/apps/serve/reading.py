@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from paddlevideo_fast.apps.predict.views import OpenedVideo, Views, read_views
 from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.extensions.cpu.tuning import keep_freed_memory
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.untrimmed import Window, Windowing
-from paddlevideo_fast.loader.views import OpenDecoder, Views, read_views
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.plugins import import_all, installed_imports, located
 
@@ -107,7 +107,7 @@ def _read(path: str, windowing: Windowing | None, settings: ReadingSettings) -> 
         yield ReadVideo(windows)
         spans = [None] if windows is None else [Span(one.first, one.stop) for one in windows]
         records = [VideoRecord(path, (0,), span=span) for span in spans]
-        dataset = settings.views.dataset(records, OpenDecoder(video))
+        dataset = settings.views.dataset(records, OpenedVideo(video))
         for number in range(len(records)):
             yield read_views(dataset, number)
 

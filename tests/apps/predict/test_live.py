@@ -18,11 +18,11 @@ import pytest
 
 from paddlevideo_fast.apps.export.export import ExportOptions
 from paddlevideo_fast.apps.predict import live
+from paddlevideo_fast.apps.predict.addresses import is_live
 from paddlevideo_fast.apps.predict.live import LiveSource, predict_live
 from paddlevideo_fast.apps.predict.predictor import Windowing
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.io.files import is_live
 
 ROOT = Path(__file__).resolve().parents[3]
 FPS = 25

@@ -17,7 +17,7 @@ from paddlevideo_fast.loader.pipeline import Decoder
 from paddlevideo_fast.loader.request import ClipRequest
 
 
-class OpenDecoder:
+class OpenedVideo:
     """Opens a video that is open already; closing what `open` returns leaves it open."""
 
     def __init__(self, video: VideoReader) -> None:
