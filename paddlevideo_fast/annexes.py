@@ -44,6 +44,10 @@ _TABLE: dict[str, dict[str, str]] = {
         "sharded optimizer": "extensions.sharding.sharding",
         "progress bar": "extensions.progress.bar",
     },
+    "record section": {
+        "background": "sources.untrimmed.records",
+        "windows": "sources.untrimmed.records",
+    },
     "storage": {"frames_cache": "sources.frame_cache.frame_cache"},
     "recognizer": {
         "Pretrain": "extensions.pretraining.model",

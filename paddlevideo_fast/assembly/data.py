@@ -207,7 +207,7 @@ def _identity(record: VideoRecord, dataset: ClipDataset) -> str:
     """
     path = path_in_set(bare_url(record.path), dataset)
     plain = f"{path} {','.join(map(str, record.labels))}"
-    more = (record.span, record.weight, record.group, record.avoid)
+    more = (record.span, record.weight, record.group, record.draw_part or ())
     return plain if more == (None, 1.0, "", ()) else f"{plain} {more}"
 
 

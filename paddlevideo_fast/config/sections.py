@@ -3,7 +3,8 @@
 The constructor of a registered class is the schema of its section. An annotation may give an argument a
 `Role` besides its type. A class may say more about its arguments:
 
-    parts               which of them are, or hold, components themselves, as a registry or a section
+    parts               which of them are, or hold, components themselves, as a registry or a section; a
+                        function, where these are looked up first
     injected            which of them code passes, so that no config can set them
     ignored_arguments   arguments of other toolkits that have no effect here, each with the reason
     refused_arguments   arguments of other toolkits that would mean something else here, with what to do
@@ -309,6 +310,7 @@ def options_of(config: Mapping[str, Any]) -> dict[Any, str]:
 def parts_of(cls: type) -> Mapping[str, Section]:
     """The constructor arguments of a class that are, or hold, components; it receives them built."""
     parts = getattr(cls, "parts", {})
+    parts = parts() if callable(parts) else parts
     return {name: Component(part) if isinstance(part, Registry) else part for name, part in parts.items()}
 
 

@@ -2,12 +2,15 @@
 
 import os
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from paddlevideo_fast.decode import Span
+import numpy as np
+
+from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, is_frame_format
 from paddlevideo_fast.errors import AnnotationError, cause_of, shown
 from paddlevideo_fast.io.files import read_names, whence
@@ -35,7 +38,7 @@ class VideoRecord:
         span: the part of the video that the record is about; None: all of it.
         weight: how often the sampler `weighted` draws the record, relative to the others.
         group: name of the recordings that belong together, such as those of one person; "": only itself.
-        avoid: the record is about what is between these spans, anew in each epoch; none: about `span`.
+        draw_part: gives the part of the video that a clip is about, anew for each clip; None: `span` says it.
     """
 
     path: str
@@ -47,7 +50,7 @@ class VideoRecord:
     span: Span | None = None
     weight: float = 1.0
     group: str = ""
-    avoid: tuple[Span, ...] = ()
+    draw_part: Callable[[VideoReader, np.random.Generator], VideoReader] | None = None
 
     def __post_init__(self) -> None:
         if type(self.labels) is tuple and len(self.labels) == 1:
@@ -60,6 +63,14 @@ class VideoRecord:
         """The only label; raises ValueError where there is not exactly one."""
         (label,) = self.labels
         return label
+
+
+class RecordSection:
+    """A section of a data set that changes its records, such as `windows`; its fields are the keys."""
+
+    def records(self, dataset: Any) -> list[VideoRecord]:
+        """What takes the place of the records that a `ClipDataset` has read."""
+        raise NotImplementedError
 
 
 def read_video_list(

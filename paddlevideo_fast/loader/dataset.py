@@ -11,7 +11,7 @@ from paddlevideo_fast.config.types import NumViews, Size
 from paddlevideo_fast.decode import FrameStore, IndexCache, Source, VideoReader, open_frames, open_video
 from paddlevideo_fast.errors import LoaderError, VideoDecodeError
 from paddlevideo_fast.loader.annotations import (
-    ClassNumbers,
+    RecordSection,
     VideoRecord,
     read_frame_list,
     read_video_list,
@@ -22,11 +22,10 @@ from paddlevideo_fast.loader.batches import ShuffleWindow
 from paddlevideo_fast.loader.collate import Sample, Target
 from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.pipeline import Decoder, Pipeline
-from paddlevideo_fast.loader.request import BETWEEN, CLIP, SUBSTITUTE, ClipRequest, Middle, generator
+from paddlevideo_fast.loader.request import CLIP, PART, SUBSTITUTE, ClipRequest, Middle, generator
 from paddlevideo_fast.loader.sampling import AboveZero, DecodeSampler, FrameSampler
-from paddlevideo_fast.loader.untrimmed import Background, Windows, between, windows_of, with_background
 from paddlevideo_fast.log import get_logger, warn_once
-from paddlevideo_fast.registry import DATASETS, DECODERS
+from paddlevideo_fast.registry import DATASETS, DECODERS, RECORD_SECTIONS
 
 
 @DECODERS.register()
@@ -175,10 +174,6 @@ class ClipDataset:
     read_list = staticmethod(read_video_list)
     usual_decoder: ClassVar[Callable[[], Decoder]] = VideoDecoder
     uses_decoder: ClassVar[bool] = True  # its records are opened by the decoder of the pipeline
-    parts: ClassVar[dict[str, Section]] = {
-        "background": Group(settings=Background),
-        "windows": Group(settings=Windows),
-    }
     injected: ClassVar[tuple[str, ...]] = (
         "pipeline",
         "seed",
@@ -209,8 +204,8 @@ class ClipDataset:
         sampler: RecordSampler = "shuffle",
         records: Sequence[VideoRecord] | None = None,
         class_names: str | None = None,
-        background: Background | None = None,
-        windows: Windows | None = None,
+        background: RecordSection | None = None,
+        windows: RecordSection | None = None,
     ) -> None:
         self.file_path = file_path
         self.data_prefix = data_prefix
@@ -225,7 +220,9 @@ class ClipDataset:
         self.on_record: Callable[[int], None] | None = None
         self.clips_per_video = clips_per_video
         self.records = self.read_records() if records is None else list(records)
-        self._set_untrimmed(background, windows)
+        for section in (background, windows):
+            if section is not None:
+                self.records = section.records(self)
         if num_ensemble_views or num_spatial_crops:
             self._set_views(num_ensemble_views or 1, num_spatial_crops)
         if clips_per_video > 1 and not training:
@@ -240,6 +237,11 @@ class ClipDataset:
             )
         self.sampler = sampler
         self.draws = self._make_draws()
+
+    @staticmethod
+    def parts() -> dict[str, Section]:
+        """The sections among the arguments, looked up when a config is checked or built."""
+        return {name: Group(settings=RECORD_SECTIONS.get(name)) for name in RECORD_SECTIONS.in_order()}
 
     @property
     def is_labelled(self) -> bool:
@@ -264,25 +266,6 @@ class ClipDataset:
             VideoDecodeError: it cannot be decoded.
         """
         return self.decoder.open(record)
-
-    def _set_untrimmed(self, background: Background | None, windows: Windows | None) -> None:
-        if (windows if self.training else background) is not None:
-            raise LoaderError("background is for DATASET.train, and windows are for DATASET.valid and .test")
-        numbers = ClassNumbers(self.class_names)
-        if background is not None:
-            label = background.label
-            number = None if label is None else numbers.of(label, "background.label")
-            self.records = with_background(self.records, background.share, number, self.file_path)
-            if number is None and self.num_classes is None:
-                raise LoaderError(
-                    "background.label is missing: with a softmax a video has one class; name a class for "
-                    "the background, or set MODEL.head.activation to sigmoid"
-                )
-        if windows is not None:
-            label = windows.label
-            number = None if label is None else numbers.of(label, "windows.label")
-            has_several = self.num_classes is not None
-            self.records = windows_of(self.records, self.open, windows, number, has_several, self.file_path)
 
     def _make_draws(self) -> Draws | None:
         if self.sampler == "shuffle":
@@ -410,15 +393,15 @@ class ClipDataset:
 
         Args:
             reader: of the file.
-            record: says the span, or the spans to avoid.
-            request: the key of what is drawn from between spans.
+            record: says the span, or draws a part.
+            request: the key of what is drawn.
 
         Raises:
-            VideoDecodeError: the span is not inside the video, or nothing is between the spans.
+            VideoDecodeError: the span is not inside the video, or there is no part to draw.
         """
-        if record.avoid:
+        if record.draw_part is not None:
             key = request.key if request else ()
-            return between(reader, record.avoid, generator(BETWEEN, self.seed, *key))
+            return record.draw_part(reader, generator(PART, self.seed, *key))
         if record.span is None:
             return reader
         try:

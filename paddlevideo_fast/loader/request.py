@@ -56,7 +56,7 @@ def group_by_video(requests: Iterable[ClipRequest]) -> list[list[int]]:
     return list(groups.values())
 
 
-CLIP, ORDER, SUBSTITUTE, DRAW, BETWEEN = 1, 2, 3, 4, 5
+CLIP, ORDER, SUBSTITUTE, DRAW, PART = 1, 2, 3, 4, 5
 
 
 def generator(purpose: int, *key: int) -> np.random.Generator:
@@ -64,7 +64,8 @@ def generator(purpose: int, *key: int) -> np.random.Generator:
 
     Args:
         purpose: one of `CLIP` (what happens to a sample), `ORDER` (the shuffle of an epoch), `SUBSTITUTE`
-            (which record replaces one that does not decode) and `DRAW` (which records an epoch has twice).
+            (which record replaces one that does not decode), `DRAW` (which records an epoch has twice) and
+            `PART` (which part of a video a record is about).
         key: integers ≥ 0, such as (seed, epoch, index, view).
     """
     # numpy pads short keys with zeros, so (1, 2) and (1, 2, 0) would be one stream: the length goes in, too

@@ -1,7 +1,5 @@
 """Lines of lists that are written read as what was written."""
 
-from __future__ import annotations
-
 import os
 
 from hypothesis import example, given, settings

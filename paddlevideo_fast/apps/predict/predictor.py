@@ -29,11 +29,11 @@ from paddlevideo_fast.io.files import as_path, read_names, walk
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader import VideoRecord
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.untrimmed import Window
-from paddlevideo_fast.loader.untrimmed import Windowing as Windowing
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.metrics.predictions import DECISION
 from paddlevideo_fast.modeling import Preprocess
+from paddlevideo_fast.sources.untrimmed.windowing import Window
+from paddlevideo_fast.sources.untrimmed.windowing import Windowing as Windowing
 
 Entry = dict[str, Any]
 Progress = Callable[[Sequence[Sequence[int]]], Iterable[Sequence[int]]]

@@ -31,8 +31,8 @@ from paddlevideo_fast.apps.serve.listening import AcceptErrors
 from paddlevideo_fast.apps.serve.own_site import OwnSite
 from paddlevideo_fast.apps.serve.service import Job, Service
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.loader.untrimmed import Windowing
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.sources.untrimmed.windowing import Windowing
 
 logger = get_logger(__name__)
 

@@ -23,9 +23,9 @@ from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.extensions.cpu.tuning import keep_freed_memory
 from paddlevideo_fast.loader.annotations import VideoRecord
-from paddlevideo_fast.loader.untrimmed import Window, Windowing
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.plugins import import_all, installed_imports, located
+from paddlevideo_fast.sources.untrimmed.windowing import Window, Windowing
 
 _POLL_SEC = 0.5
 _STOP, _ACCEPTED = "stop", "accepted"  # what the server says to a process, and the process to the server

@@ -29,7 +29,7 @@ from paddlevideo_fast.apps.serve.reading import (
     UnusableError,
     VideoLimits,
 )
-from paddlevideo_fast.loader.untrimmed import Windowing
+from paddlevideo_fast.sources.untrimmed.windowing import Windowing
 
 _VIDEO = "video"  # what answers call it
 

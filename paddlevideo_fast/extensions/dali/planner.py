@@ -131,7 +131,7 @@ def _jitters_of(dataset: ClipDataset) -> list[ColorJitter]:
     if decode.backend not in ("auto", "pyav"):
         text = f"DALI needs the frame index of the reader 'pyav'; decode.backend is '{decode.backend}'"
         raise LoaderError(text)
-    if any(record.avoid for record in dataset.records):
+    if any(record.draw_part for record in dataset.records):
         raise LoaderError("DALI does not draw clips from between spans: leave DATASET.train.background out")
     if decode.on_corrupt != "raise":
         raise LoaderError(f"DALI cannot replace single frames; decode.on_corrupt is '{decode.on_corrupt}'")

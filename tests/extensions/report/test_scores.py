@@ -1,7 +1,5 @@
 """Results of classes and videos, against plain counting."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -13,7 +13,7 @@ from paddlevideo_fast.config.sections import ROOT, Group
 from paddlevideo_fast.decode import Span, open_video
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
-from paddlevideo_fast.loader.untrimmed import between
+from paddlevideo_fast.sources.untrimmed.records import between
 from tests.loader.building import dataset_of
 from tests.support.numbered_clips import read_number, write_clip
 

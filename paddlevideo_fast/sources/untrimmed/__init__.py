@@ -1,0 +1,1 @@
+"""Untrimmed footage: clips from between the spans of a list, and windows."""
