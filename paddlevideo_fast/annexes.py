@@ -53,6 +53,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "Pretrain": "extensions.pretraining.model",
         "RecognizerDistillation": "extensions.distillation.model",
     },
+    "operators": {"cpu": "extensions.cpu.operators"},
     "head": {"VideoMAEDecoder": "extensions.pretraining.model"},
     "weight record": {"LoRA@@": "extensions.lora.files"},
     "advice": {

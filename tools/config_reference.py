@@ -171,11 +171,11 @@ class _Page:
             yield from self.heading(here)
             yield from self.section(members[names[0]], here)
 
-    def part(self, part: Any, path: KeyNames) -> Lines:
-        """Lines about an argument that is, or holds, components: a registry or a section."""
-        if isinstance(part, Registry):
+    def part(self, part: Section, path: KeyNames) -> Lines:
+        """Lines about an argument that is, or holds, components."""
+        if isinstance(part, Component):
             yield from (self.text["parts of"].format(name=path[-1]), "")
-            yield from self.components(part, path)
+            yield from self.components(part.registry, path)
         else:
             yield from self.section(part, path)
 
@@ -185,12 +185,12 @@ class _Page:
             yield from (self.text["same as"].format(path=self.written[id(registry)]), "")
             return
         self.written[id(registry)] = ".".join(path)
-        parts: dict[str, Any] = {}
+        parts: dict[str, Section] = {}
         for name in registry.names():
             cls = registry.get(name)
             yield from (f"{'#' * (len(path) + 2)} {name}", "", *_summary(cls))
             yield from self.arguments(cls)
-            parts.update(getattr(cls, "parts", {}))
+            parts.update(parts_of(cls))
         for name, part in parts.items():
             yield from self.heading((*path, name))
             yield from self.part(part, (*path, name))

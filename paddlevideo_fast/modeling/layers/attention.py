@@ -108,8 +108,7 @@ def _plain_attend(
     """`attend` of [N, heads, L, D] by matrix products."""
     query, key, value = heads
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    # one condition: Paddle traces all parts of nested ones into a program, where a tensor has no place
-    if cpu.is_on_cpu(query) and not dropout and query.shape[2] * key.shape[2] >= cpu.MIN_SCORES:
+    if cpu.attends(query, key, dropout):
         return cpu.attend(query, key, value, scale, bias, mask)
     scores = paddle.matmul(query * scale, key, transpose_y=True).astype("float32")
     if bias is not None or mask is not None:

@@ -10,9 +10,9 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
-from paddlevideo_fast.modeling.layers import cpu
+from paddlevideo_fast.extensions.cpu import operators as cpu
+from paddlevideo_fast.modeling.layers import Conv3D, LayerNorm, Linear, gelu
 from paddlevideo_fast.modeling.layers.attention import attend
-from paddlevideo_fast.modeling.layers.cpu import Conv3D, LayerNorm, Linear, gelu
 
 pytestmark = [
     pytest.mark.smoke,
@@ -187,7 +187,7 @@ def test_a_forward_pass_alone_leaves_nothing_behind(monkeypatch):
     class Watch:
         pass
 
-    monkeypatch.setattr(cpu, "MIN_SCORES", 1)
+    monkeypatch.setattr(cpu, "_MIN_SCORES", 1)
     (x,) = tensors((1, 2, 6, 4))
     y = gelu(Watched.apply(x))
     z = attend(*[Watched.apply(x)] * 3)

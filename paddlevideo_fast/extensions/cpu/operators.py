@@ -1,0 +1,436 @@
+"""Operators as a CPU computes them fast; devices and exported programs take Paddle's own.
+
+Paddle's CPU kernels go over the memory once for each elementary step, sum columns slowly, and write the
+patches of a 3D convolution out as a whole. Here the steps go over blocks that stay in the processor's cache,
+sums are products with ones, and a 3D convolution is one in 2D of each frame. Matrix products and 2D
+convolutions stay Paddle's. Results and gradients agree with Paddle's to rounding.
+
+`tools/benchmark.py cpu` compares them with Paddle's and PyTorch's; docs/adr/0042 has the reasons.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle import nn
+from paddle.autograd import PyLayer
+
+_BLOCK = 2**17  # numbers: half a MB, so that a few blocks fit a core's second cache
+_BLOCK_OF_SCORES = 2**19
+_MIN_SCORES = 2**13  # of a head; blocks of fewer take longer than Paddle
+_TINY = np.float32(1e-30)
+_MIN_PIXELS = 14 * 14  # of a frame; the matrices of smaller ones are too small
+
+
+def is_on_cpu(x: paddle.Tensor) -> bool:
+    """Whether `x` is a float32 tensor on a CPU, where Paddle computes now, and no program is traced."""
+    return (
+        paddle.in_dynamic_mode()
+        and x.dtype == paddle.float32
+        and x.place.is_cpu_place()
+        and paddle.get_device() == "cpu"  # where new tensors are made
+    )
+
+
+class _Memory:
+    """What NumPy needs to use a tensor's memory; keeps the tensor alive."""
+
+    def __init__(self, x: paddle.Tensor) -> None:
+        self.tensor = x
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "<f4",
+            "shape": tuple(x.shape),
+            "strides": tuple(4 * step for step in x.get_strides()),
+            "data": (x.data_ptr(), False),
+        }
+
+
+def as_array(x: paddle.Tensor) -> np.ndarray:
+    """The memory of a float32 tensor on a CPU as an array; writing to it changes the tensor.
+
+    Raises:
+        TypeError: the tensor is of another type.
+    """
+    if x.dtype != paddle.float32:
+        raise TypeError(f"a tensor of {x.dtype}; expected float32")
+    return np.asarray(_Memory(x)) if x.size else np.empty(x.shape, "float32")
+
+
+def _empty(shape: Sequence[int]) -> paddle.Tensor:
+    """A tensor to write; `paddle.empty` would take the default type, which a user may set."""
+    return paddle.empty(shape, "float32")
+
+
+def transpose(x: paddle.Tensor, order: Sequence[int]) -> paddle.Tensor:
+    """A transposed copy of a tensor; Paddle copies a transposed tensor number by number on a CPU."""
+    return _Transpose.apply(x, tuple(order)) if is_on_cpu(x) else x.transpose(order)
+
+
+class _Transpose(PyLayer):
+    @staticmethod
+    def forward(ctx: Any, x: paddle.Tensor, order: tuple[int, ...]) -> paddle.Tensor:
+        ctx.order = order
+        return _transposed(x, order)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: paddle.Tensor) -> paddle.Tensor:
+        return _transposed(gradient, tuple(np.argsort(ctx.order)))
+
+
+def _transposed(x: paddle.Tensor, order: tuple[int, ...]) -> paddle.Tensor:
+    array = as_array(x).transpose(order)
+    out = _empty(array.shape)
+    as_array(out)[...] = array
+    return out
+
+
+def _blocks(size: int, step: int) -> Iterator[slice]:
+    return (slice(begin, min(begin + step, size)) for begin in range(0, size, step))
+
+
+def _wanted(ctx: Any, *gradients: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
+    """The gradients, with None for inputs that want none; Paddle refuses a gradient there."""
+    return tuple(one if is_wanted else None for one, is_wanted in zip(gradients, ctx.wanted))
+
+
+# --- GELU
+
+
+def gelu(x: paddle.Tensor) -> paddle.Tensor:
+    """The Gaussian error linear unit x · Φ(x), Φ of the normal distribution; for any shape.
+
+    Reference: Hendrycks, Gimpel, "Gaussian Error Linear Units", arXiv 1606.08415.
+    """
+    return _Gelu.apply(x) if is_on_cpu(x) else F.gelu(x)
+
+
+class _Gelu(PyLayer):
+    @staticmethod
+    def forward(ctx: Any, x: paddle.Tensor) -> paddle.Tensor:
+        x = x.contiguous()  # what runs twice, by RUNTIME.recompute, keeps no strides
+        out = F.gelu(x)
+        ctx.save_for_backward(x, out.detach())  # the output itself would keep its graph alive
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: paddle.Tensor) -> paddle.Tensor:
+        x, out = ctx.saved_tensor()
+        result = _empty(x.shape)
+        values, outputs, upstream, written = (as_array(one).ravel() for one in (x, out, gradient, result))
+        for block in _blocks(x.size, _BLOCK):
+            inputs, slope = values[block], written[block]
+            with np.errstate(all="ignore"):  # as Paddle with infinite numbers
+                np.square(inputs, out=slope)
+                slope *= -0.5
+                np.exp(slope, out=slope)
+                slope *= 1 / math.sqrt(2 * math.pi)
+                slope *= inputs
+                phi = outputs[block] / inputs
+            phi[np.abs(inputs) < _TINY] = 0.5
+            slope += phi
+            slope *= upstream[block]
+        return result
+
+
+# --- linear layers and layer norm; they call no `super()`, which Paddle 2.6 cannot trace into a program
+
+
+class Linear(nn.Linear):
+    """Paddle's linear layer; on a CPU the gradient of the bias is a product with ones, not a slow sum."""
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        """[..., in_features] to [..., out_features]."""
+        if self.bias is None or not is_on_cpu(x):
+            return nn.Linear.forward(self, x)
+        return _AddBias.apply(paddle.matmul(x, self.weight), self.bias)
+
+
+class _AddBias(PyLayer):
+    @staticmethod
+    def forward(ctx: Any, x: paddle.Tensor, bias: paddle.Tensor) -> paddle.Tensor:
+        ctx.wanted = [not x.stop_gradient, not bias.stop_gradient]
+        return x + bias
+
+    @staticmethod
+    def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
+        rows = gradient.reshape([-1, gradient.shape[-1]])
+        return _wanted(
+            ctx, gradient, paddle.matmul(paddle.ones([1, rows.shape[0]], "float32"), rows).reshape([-1])
+        )
+
+
+class LayerNorm(nn.LayerNorm):
+    """Paddle's layer norm over the last axis; on a CPU its gradient is computed in blocks of rows.
+
+    Reference: Ba, Kiros, Hinton, "Layer Normalization", arXiv 1607.06450.
+    """
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        """[..., channels] to the same."""
+        if self.weight is None or self.bias is None or len(self._normalized_shape) > 1 or not is_on_cpu(x):
+            return nn.LayerNorm.forward(self, x)
+        return _LayerNorm.apply(x, self.weight, self.bias, self._epsilon)
+
+
+class _LayerNorm(PyLayer):
+    @staticmethod
+    def forward(
+        ctx: Any, x: paddle.Tensor, weight: paddle.Tensor, bias: paddle.Tensor, epsilon: float
+    ) -> paddle.Tensor:
+        ctx.wanted = [not one.stop_gradient for one in (x, weight, bias)]
+        ctx.epsilon = epsilon
+        x = x.contiguous()
+        ctx.save_for_backward(x, weight)
+        return F.layer_norm(x, [x.shape[-1]], weight, bias, epsilon)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
+        x, weight = ctx.saved_tensor()
+        channels = x.shape[-1]
+        out = _empty(x.shape)
+        of_weight, of_bias = (paddle.zeros([channels], "float32") for _ in range(2))
+        inputs, upstream, written = (as_array(one).reshape(-1, channels) for one in (x, gradient, out))
+        scale, weight_sum, bias_sum = map(as_array, (weight, of_weight, of_bias))
+        for block in _blocks(len(inputs), max(1, _BLOCK // channels)):
+            given, changed = upstream[block], written[block]
+            normed = inputs[block] - inputs[block].mean(-1, keepdims=True)
+            rate = 1 / np.sqrt(_dots(normed, normed) / channels + ctx.epsilon)
+            normed *= rate
+            bias_sum += given.sum(0)
+            weight_sum += np.multiply(given, normed, out=changed).sum(0)
+            np.multiply(given, scale, out=changed)
+            normed *= _dots(changed, normed) / channels
+            normed += changed.mean(-1, keepdims=True)
+            changed -= normed
+            changed *= rate
+        return _wanted(ctx, out, of_weight, of_bias)
+
+
+def _dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The product of each row of `a` with its row of `b`, as a column."""
+    return np.einsum("ij,ij->i", a, b)[:, None]
+
+
+# --- attention
+
+
+def attends(query: paddle.Tensor, key: paddle.Tensor, dropout: float) -> bool:
+    """Whether `attend` takes heads [N, heads, L, D]: it drops no weights, and few scores stay Paddle's."""
+    # one condition: Paddle traces all parts of nested ones into a program, where a tensor has no place
+    return is_on_cpu(query) and not dropout and query.shape[2] * key.shape[2] >= _MIN_SCORES
+
+
+def attend(
+    query: paddle.Tensor,
+    key: paddle.Tensor,
+    value: paddle.Tensor,
+    scale: float,
+    bias: paddle.Tensor | None,
+    mask: paddle.Tensor | None,
+) -> paddle.Tensor:
+    """`attention.attend` of [N, heads, L, D] on a CPU, by blocks of scores; the gradient computes them again.
+
+    So the scores are never in memory as a whole, as in flash attention.
+
+    Reference: Dao et al., "FlashAttention", arXiv 2205.14135, sections 3.1 and B.
+    """
+    of_bias = () if bias is None else (bias,)
+    return _Attention.apply(query, key, value, scale, None if mask is None else as_array(mask), *of_bias)
+
+
+class _Attention(PyLayer):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: paddle.Tensor,
+        key: paddle.Tensor,
+        value: paddle.Tensor,
+        scale: float,
+        mask: np.ndarray | None,
+        *bias: paddle.Tensor,
+    ) -> paddle.Tensor:
+        ctx.wanted = [not one.stop_gradient for one in (query, key, value, *bias)]
+        ctx.scale, ctx.mask = scale, mask
+        ctx.num_heads = query.shape[1]
+        queries, keys, values = _of_heads(query, scale), *(x.contiguous().flatten(0, 1) for x in (key, value))
+        scores = _Scores(queries, keys, ctx.num_heads, mask, bias)
+        out = _empty([*query.shape[:3], value.shape[3]])
+        written = as_array(out).reshape(-1, *out.shape[2:])
+        ctx.totals = np.empty(written.shape[:2], "float32")  # of the exponentials, as logarithms
+        for heads, rows in scores.blocks():
+            weights, weight = scores.of(heads, rows)
+            highest = weight.max(-1, keepdims=True)
+            weight -= highest
+            scores.exponentiate(weight)
+            total = weight.sum(-1, keepdims=True)
+            np.divide(as_array(paddle.matmul(weights, values[heads])), total, out=written[heads, rows])
+            ctx.totals[heads, rows] = (highest + np.log(total))[..., 0]
+        ctx.save_for_backward(queries, keys, values, out.detach(), *(one.contiguous() for one in bias))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
+        queries, keys, values, out, *bias = ctx.saved_tensor()
+        scores = _Scores(queries, keys, ctx.num_heads, ctx.mask, bias)
+        given = gradient.contiguous().flatten(0, 1)
+        shared = np.einsum("hij,hij->hi", as_array(given), as_array(out).reshape(given.shape))[..., None]
+        results = [paddle.zeros(one.shape, "float32") for one in (queries, keys, values, *bias)]
+        of_query, of_key, of_value = map(as_array, results[:3])
+        for heads, rows in scores.blocks():
+            weights, weight = scores.of(heads, rows)
+            weight -= ctx.totals[heads, rows, None]
+            scores.exponentiate(weight)
+            upstream = given[heads, rows]
+            of_value[heads] += as_array(paddle.matmul(weights, upstream, transpose_x=True))
+            changes = paddle.matmul(upstream, values[heads], transpose_y=True)
+            change = as_array(changes)
+            change -= shared[heads, rows]
+            change *= weight
+            if bias:
+                as_array(results[3])[scores.numbers(heads), rows] += change
+            np.multiply(as_array(paddle.matmul(changes, keys[heads])), ctx.scale, out=of_query[heads, rows])
+            of_key[heads] += as_array(paddle.matmul(changes, queries[heads, rows], transpose_x=True))
+        by_heads = (one.reshape([-1, ctx.num_heads, *one.shape[1:]]) for one in results[:3])
+        return _wanted(ctx, *by_heads, *results[3:])
+
+
+def _of_heads(x: paddle.Tensor, scale: float) -> paddle.Tensor:
+    """[N, heads, L, D] to a scaled copy [N * heads, L, D]."""
+    out = _empty(x.shape)
+    np.multiply(as_array(x), np.float32(scale), out=as_array(out))
+    return out.flatten(0, 1)
+
+
+@dataclass(eq=False)
+class _Scores:
+    """The scores of attention, a block at a time: some rows of a head, or all rows of some heads.
+
+    Args:
+        queries: scaled, [N * heads, L, D].
+        keys: [N * heads, M, D].
+        num_heads: heads of one of the N.
+        mask: None, or what is added, [G, L, M] for each G of the N in turn.
+        bias: nothing, or a tensor that is added, [heads, L, M].
+    """
+
+    queries: paddle.Tensor
+    keys: paddle.Tensor
+    num_heads: int
+    mask: np.ndarray | None
+    bias: Sequence[paddle.Tensor]
+
+    def blocks(self) -> Iterator[tuple[slice, slice]]:
+        """Heads, which all belong to one of the N, and rows."""
+        length, num_keys = self.queries.shape[1], self.keys.shape[1]
+        most = max(1, _BLOCK_OF_SCORES // (length * num_keys))
+        step = next(
+            size for size in range(self.num_heads, 0, -1) if self.num_heads % size == 0 and size <= most
+        )
+        for heads in _blocks(self.queries.shape[0], step):
+            for rows in _blocks(length, max(1, _BLOCK_OF_SCORES // num_keys)):
+                yield heads, rows
+
+    def of(self, heads: slice, rows: slice) -> tuple[paddle.Tensor, np.ndarray]:
+        """The scores of a block, [heads, rows, M], and their memory."""
+        scores = paddle.matmul(self.queries[heads, rows], self.keys[heads], transpose_y=True)
+        array = as_array(scores)
+        for bias in self.bias:
+            array += as_array(bias)[self.numbers(heads), rows]
+        if self.mask is not None:
+            array += self.mask[heads.start // self.num_heads % len(self.mask), rows]
+        return scores, array
+
+    def numbers(self, heads: slice) -> slice:
+        """The heads of a block as numbers within their clip."""
+        begin = heads.start % self.num_heads
+        return slice(begin, begin + heads.stop - heads.start)
+
+    def exponentiate(self, scores: np.ndarray) -> None:
+        """Replaces scores of at most 0 by their exponentials.
+
+        A mask makes exponentials that float32 holds only as denormal numbers, with which a processor computes
+        some ten times slower. They become 0.
+        """
+        np.exp(scores, out=scores)
+        if self.mask is not None:
+            scores -= _TINY
+            np.maximum(scores, 0, out=scores)
+
+
+# --- 3D convolutions
+
+
+class Conv3D(nn.Conv3D):
+    """Paddle's 3D convolution of [N, C, T, H, W]; on a CPU, where it pays, one in 2D of each frame.
+
+    A kernel of k frames is k kernels of one frame: all are applied to each frame, and their results are added
+    along time. Paddle instead writes the patches of all k frames to memory. Kernels of one pixel, strides in
+    time, groups and small frames stay Paddle's.
+    """
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        """[N, C, T, H, W] to [N, out_channels, T', H', W']."""
+        if not self._pays(x):
+            return nn.Conv3D.forward(self, x)
+        padding, (num_clips, _, num_frames) = self._updated_padding, x.shape[:3]
+        kernels = self.weight.transpose([2, 0, 1, 3, 4]).flatten(0, 1)
+        frames = transpose(x, [0, 2, 1, 3, 4]).flatten(0, 1)
+        each = F.conv2d(frames, kernels, stride=self._stride[1:], padding=padding[1:])
+        each = each.reshape([num_clips, num_frames, self._kernel_size[0], -1, *each.shape[2:]])
+        summed = _SumOverTime.apply(each, padding[0])
+        return summed if self.bias is None else summed + self.bias.reshape([-1, 1, 1, 1])
+
+    def _pays(self, x: paddle.Tensor) -> bool:
+        return (
+            is_on_cpu(x)
+            and x.shape[3] * x.shape[4] >= _MIN_PIXELS
+            and max(self._kernel_size[1:]) > 1
+            and self._stride[0] == self._groups == max(self._dilation) == 1
+            and isinstance(self._padding, (int, list, tuple))
+            and len(self._updated_padding) == 3
+            and self._padding_mode == "zeros"
+            and self._data_format == "NCDHW"
+        )
+
+
+class _SumOverTime(PyLayer):
+    """What each of k kernels gives for each frame, [N, T, k, C, H, W], to [N, C, T', H, W].
+
+    With a padding of p frames, frame t of the output is the sum over i of kernel i's result for frame
+    t + i - p; frames outside the clip count as zeros.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, each: paddle.Tensor, padding: int) -> paddle.Tensor:
+        ctx.shape, ctx.padding = each.shape, padding
+        num_clips, num_frames, size, channels, *others = each.shape
+        out = _empty([num_clips, channels, num_frames + 2 * padding - size + 1, *others])
+        written, results = as_array(out).swapaxes(1, 2), as_array(each)
+        written[...] = 0
+        for number, frames, sources in _pairs(ctx.shape, padding):
+            written[:, frames] += results[:, sources, number]
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: paddle.Tensor) -> paddle.Tensor:
+        out = _empty(ctx.shape)
+        written, given = as_array(out), as_array(gradient).swapaxes(1, 2)
+        for number, frames, sources in _pairs(ctx.shape, ctx.padding):
+            written[:, : sources.start, number] = written[:, sources.stop :, number] = 0
+            written[:, sources, number] = given[:, frames]
+        return out
+
+
+def _pairs(shape: Sequence[int], padding: int) -> Iterator[tuple[int, slice, slice]]:
+    """For each kernel: its number, frames of the output, and the frames of `each` that are added to them."""
+    num_frames, size = shape[1:3]
+    for number in range(size):
+        shift = number - padding
+        begin = max(0, -shift)
+        end = max(begin, min(num_frames + 2 * padding - size + 1, num_frames - shift))
+        yield number, slice(begin, end), slice(begin + shift, end + shift)
