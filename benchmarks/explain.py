@@ -23,7 +23,7 @@ from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.extensions.report.explain import Explain, by_grad_cam, occlusion
 from paddlevideo_fast.loader import ClipRequest
-from paddlevideo_fast.loader.request import Middle
+from paddlevideo_fast.loader.request import MidpointGenerator
 from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
 
 _VALID = 1  # the number of the split in the seed of a clip
@@ -106,7 +106,7 @@ def _clip(cfg: Config, recipe: Recipe, place: int) -> _Clip:
         raise PaddleVideoFastError(f"{dataset.records[0].path}: does not decode; make the data set anew")
     record = dataset.records[0]
     with dataset.open(record) as video:
-        plan = dataset.pipeline.plan(video, record, ClipRequest(0, 0), Middle())
+        plan = dataset.pipeline.plan(video, record, ClipRequest(0, 0), MidpointGenerator())
     boxes = np.zeros_like(pixels)
     resample = plan.geometry.plan()
     for slot, frame in enumerate(plan.frames.tolist()):

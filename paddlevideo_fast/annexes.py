@@ -44,6 +44,10 @@ _TABLE: dict[str, dict[str, str]] = {
         "sharded optimizer": "extensions.sharding.sharding",
         "progress bar": "extensions.progress.bar",
     },
+    "transform": {
+        "RandAugment": "extensions.augmentation.transforms",
+        "RandomErasing": "extensions.augmentation.transforms",
+    },
     "record section": {
         "background": "sources.untrimmed.records",
         "windows": "sources.untrimmed.records",

@@ -70,14 +70,14 @@ def balance(model: Any, dataset: ClipDataset) -> str:
     if not model.num_classes:
         return "the training needs no labels, and reads none"
     methods = tell_class_counts(model, clips_of_classes(dataset, model.num_classes).tolist())
-    if dataset.draws is not None:
+    if dataset.repeat_counts is not None:
         methods = [f"sampler {dataset.sampler}", *methods]
     return summary(class_counts(dataset.records, model.num_classes), methods)
 
 
 def clips_of_classes(dataset: ClipDataset, num_classes: int) -> np.ndarray:
     """float64 [num_classes]: clips in an epoch, as the sampler draws them and flips change their labels."""
-    rates = None if dataset.draws is None else dataset.draws.rates
+    rates = None if dataset.repeat_counts is None else dataset.repeat_counts.rates
     counts = class_counts(dataset.records, num_classes, rates)
     for step in dataset.pipeline.geometric:
         if isinstance(step, RandomFlip):

@@ -15,7 +15,7 @@ _GOLDEN = (5**0.5 - 1) / 2
 _DIGITS = 9  # ends of stretches are rounded to so many decimals, so that whole rates stay whole
 
 
-class Draws:
+class RepeatCounts:
     """How often each record comes in an epoch: a function of (seed, epoch).
 
     The records lie in a row, those of one class next to each other, in an order drawn from the seed. Each has
@@ -60,9 +60,9 @@ class Draws:
         return counts
 
 
-def make_draws(
+def make_repeat_counts(
     records: Sequence[VideoRecord], sampler: RecordSampler, seed: int, file_path: str = ""
-) -> Draws:
+) -> RepeatCounts:
     """The draws of a sampler.
 
     A record of several classes counts for its rarest one. Records without a class count as one more class.
@@ -87,7 +87,7 @@ def make_draws(
             raise LoaderError(f"{file_path}: every weight is 0; sampler: weighted has nothing to draw")
     else:
         rates = sizes[classes] ** (-1.0 if sampler == "balanced" else -0.5)
-    return Draws(rates * (len(rates) / rates.sum()), classes, seed)
+    return RepeatCounts(rates * (len(rates) / rates.sum()), classes, seed)
 
 
 def class_counts(

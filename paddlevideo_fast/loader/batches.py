@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from paddlevideo_fast.errors import LoaderError
-from paddlevideo_fast.loader.balance import Draws
+from paddlevideo_fast.loader.balance import RepeatCounts
 from paddlevideo_fast.loader.request import ORDER, ClipRequest, generator
 
 
@@ -102,7 +102,7 @@ class ClipBatchSampler:
         groups: for each record, the number of its group. The groups are dealt to the ranks once for all
             epochs, and a rank takes the samples of its own; None: any rank takes any.
         clips_per_video: requests for each sample whenever it is its turn, all in one batch.
-        draws: how often an epoch has each record; None: once.
+        repeat_counts: how often an epoch has each record; None: once.
         window: what a shuffled epoch mixes, over all ranks together; None: all samples.
 
     Attributes:
@@ -111,7 +111,7 @@ class ClipBatchSampler:
 
     Raises:
         LoaderError: there is no batch at all, or a rank would have no group to train on, or a batch would
-            not hold all clips of a sample, or several ranks have `groups` and `draws`.
+            not hold all clips of a sample, or several ranks have `groups` and `repeat_counts`.
 
     Reference: Hoffer et al., "Augment your batch", arXiv 1901.09335 (several clips of a sample in a batch).
     """
@@ -128,18 +128,19 @@ class ClipBatchSampler:
     pad: bool | None = None
     groups: Sequence[int] | None = None
     clips_per_video: int = 1
-    draws: Draws | None = None
+    repeat_counts: RepeatCounts | None = None
     window: ShuffleWindow | None = None
 
     def __post_init__(self) -> None:
-        if self.draws is not None and self.groups is not None and self.world_size > 1:
+        if self.repeat_counts is not None and self.groups is not None and self.world_size > 1:
             raise LoaderError(
                 "DATASET.train: with split_by: shard a process has the classes of its own shards only, so no "
                 "sampler can balance them: set split_by: sample, or sampler: shuffle"
             )
         if self.pad is None:
             self.pad = self.shuffle
-        groups = self.groups if self.draws is None else None  # a single process may draw from all of them
+        # a single process may take records of all groups
+        groups = self.groups if self.repeat_counts is None else None
         self._dealt = None if groups is None else _deal(groups, self.world_size, may_be_empty=not self.pad)
         self._set_shapes([BatchShape(self.batch_size)])
 
@@ -249,9 +250,9 @@ class ClipBatchSampler:
 
     def _samples(self, turn: int) -> np.ndarray:
         """The samples of an order, as many as there are records."""
-        if self.draws is None:
+        if self.repeat_counts is None:
             return np.arange(self.num_samples)
-        counts = self.draws.counts(turn)
+        counts = self.repeat_counts.counts(turn)
         records = np.repeat(np.arange(self.num_samples), counts)
         draws = np.arange(self.num_samples) - np.repeat(np.cumsum(counts) - counts, counts)
         return draws * self.num_samples + records

@@ -154,7 +154,7 @@ def build_loader(
         pad=pad,
         groups=dataset.groups,
         clips_per_video=dataset.clips_per_video,
-        draws=dataset.draws if shuffle else None,
+        repeat_counts=dataset.repeat_counts if shuffle else None,
         window=dataset.window if shuffle else None,
     )
     if make is not None:

@@ -17,12 +17,12 @@ from paddlevideo_fast.loader.annotations import (
     read_video_list,
     require_files,
 )
-from paddlevideo_fast.loader.balance import Draws, RecordSampler, make_draws
+from paddlevideo_fast.loader.balance import RecordSampler, RepeatCounts, make_repeat_counts
 from paddlevideo_fast.loader.batches import ShuffleWindow
 from paddlevideo_fast.loader.collate import Sample, Target
 from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.pipeline import Decoder, Pipeline
-from paddlevideo_fast.loader.request import CLIP, PART, SUBSTITUTE, ClipRequest, Middle, generator
+from paddlevideo_fast.loader.request import CLIP, PART, SUBSTITUTE, ClipRequest, MidpointGenerator, generator
 from paddlevideo_fast.loader.sampling import AboveZero, DecodeSampler, FrameSampler
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS, RECORD_SECTIONS
@@ -111,7 +111,8 @@ class FrameDecoder:
 class ClipDataset:
     """Records, and a pipeline that makes clips of them.
 
-    Training draws at random. Evaluation draws the middle wherever a sampler or a transform draws (`Middle`).
+    Training draws at random. Evaluation draws the middle wherever a sampler or a transform draws; see
+    `MidpointGenerator`.
 
     A file that does not decode raises nothing. In training another record takes its place, drawn from the
     same key as the sample's randomness; in evaluation the sample has no clip. Both report the file.
@@ -163,7 +164,7 @@ class ClipDataset:
         on_record: called with the index of a record before the record is opened. Workers report progress
             through it; it may raise to cancel.
         groups: for each record, the number of the group that one rank reads; None: any rank reads any record.
-        draws: how often an epoch has each record; None: once.
+        repeat_counts: how often an epoch has each record; None: once.
         window: what an epoch of training mixes; None: all records.
     """
 
@@ -236,7 +237,7 @@ class ClipDataset:
                 f"num_spatial_crops make {self.num_views * self.num_crops} views; keep one of the two"
             )
         self.sampler = sampler
-        self.draws = self._make_draws()
+        self.repeat_counts = self._make_repeat_counts()
 
     @staticmethod
     def parts() -> dict[str, Section]:
@@ -267,18 +268,20 @@ class ClipDataset:
         """
         return self.decoder.open(record)
 
-    def _make_draws(self) -> Draws | None:
+    def _make_repeat_counts(self) -> RepeatCounts | None:
         if self.sampler == "shuffle":
             return None
-        draws = make_draws(self.records, self.sampler, self.seed, self.file_path) if self.training else None
-        if draws is None:
-            self._say_no_effect(f"sampler: {self.sampler}", "an evaluation has each record once")
-        elif np.allclose(draws.rates, 1):
-            equal = "records of {} have the same weight"
-            if self.sampler != "weighted":
-                equal = "classes of {} have equally many records"
-            self._say_no_effect(f"sampler: {self.sampler}", f"all {equal.format(self.file_path)}")
-        return draws
+        setting = f"sampler: {self.sampler}"
+        if not self.training:
+            self._say_no_effect(setting, "an evaluation has each record once")
+            return None
+        repeat_counts = make_repeat_counts(self.records, self.sampler, self.seed, self.file_path)
+        if np.allclose(repeat_counts.rates, 1):
+            all_equal = f"all classes of {self.file_path} have equally many records"
+            if self.sampler == "weighted":
+                all_equal = f"all records of {self.file_path} have the same weight"
+            self._say_no_effect(setting, all_equal)
+        return repeat_counts
 
     def _say_no_effect(self, setting: str, why: str) -> None:
         warn_once(get_logger(__name__), f"{type(self).__name__}: {setting} has no effect: {why}")
@@ -423,7 +426,7 @@ class ClipDataset:
         """The requests for each record that is tried, see `candidates`, and each one's randomness."""
         for attempt, index in enumerate(self.candidates(requests[0])):
             rngs = [
-                generator(CLIP, self.seed, *request.key, attempt) if self.training else Middle()
+                generator(CLIP, self.seed, *request.key, attempt) if self.training else MidpointGenerator()
                 for request in requests
             ]
             yield [replace(request, index=index) for request in requests], rngs

@@ -76,7 +76,7 @@ def _filled(value: Any, size: Any) -> Any:
     return value if size is None else np.full(size, value)
 
 
-class Middle(np.random.Generator):
+class MidpointGenerator(np.random.Generator):
     """Draws the middle of what could be drawn: random crops become centre crops, and nothing flips.
 
     Evaluation uses it, so that its clips are those a random draw has on average, the same in each epoch.
@@ -108,7 +108,7 @@ class Middle(np.random.Generator):
         Raises:
             TransformError: the method draws from a distribution that has no middle here.
         """
-        if not name.startswith("_") and name not in Middle.__dict__:
+        if not name.startswith("_") and name not in MidpointGenerator.__dict__:
             raise TransformError(
                 f"a transform draws by `{name}` in an evaluation, where nothing is random: leave it out of "
                 "this pipeline, or draw by integers, uniform, random or permutation: they give the middle"

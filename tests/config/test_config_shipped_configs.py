@@ -16,7 +16,7 @@ from paddlevideo_fast.config import RunSpec, build, load_config
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord, build_pipeline
-from paddlevideo_fast.loader.request import Middle
+from paddlevideo_fast.loader.request import MidpointGenerator
 from paddlevideo_fast.registry import LEARNING_RATES
 
 pytestmark = pytest.mark.annex  # the configs name options
@@ -131,7 +131,7 @@ def test_frames_of_short_videos_rise_except_where_the_config_is_paddlevideos(pat
     for section in config["PIPELINE"].values():
         sampler = build_pipeline(section).sample
         for num_frames in (1, 2, 5, 7, 12, 40):
-            rng = Middle() if getattr(sampler, "valid_mode", True) else np.random.default_rng(0)
+            rng = MidpointGenerator() if getattr(sampler, "valid_mode", True) else np.random.default_rng(0)
             clips = sampler.sample(num_frames, 30.0, ClipRequest(0, 0), rng).reshape(sampler.num_clips, -1)
             assert (np.diff(clips, axis=1) >= 0).all()
             assert (np.ptp(clips, axis=1) > 0).all() or num_frames == 1

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlevideo_fast.loader import BatchShape, ClipBatchSampler, LoaderError, VideoRecord
-from paddlevideo_fast.loader.balance import Draws, class_counts, make_draws
+from paddlevideo_fast.loader.balance import RepeatCounts, class_counts, make_repeat_counts
 from paddlevideo_fast.loader.request import CLIP, ORDER, ClipRequest, generator
 from tests.loader.building import dataset_of
 
@@ -29,7 +29,7 @@ def test_a_record_and_a_class_come_as_often_as_their_rates_say(rows, seed):
     classes = np.array([row[0] for row in rows])
     weights = np.array([row[1] for row in rows]) + 1e-3
     rates = weights * len(rows) / weights.sum()
-    draws, total = Draws(rates, classes, seed), np.zeros(len(rows))
+    draws, total = RepeatCounts(rates, classes, seed), np.zeros(len(rows))
     for epoch in range(40):
         counts = draws.counts(epoch)
         assert counts.sum() == len(rows)
@@ -37,14 +37,14 @@ def test_a_record_and_a_class_come_as_often_as_their_rates_say(rows, seed):
         assert (counts <= np.ceil(rates + 1e-6)).all()
         difference = np.bincount(classes, counts - rates, 5)
         assert np.abs(difference).max() < 1 + 1e-6
-        np.testing.assert_array_equal(counts, Draws(rates, classes, seed).counts(epoch))
+        np.testing.assert_array_equal(counts, RepeatCounts(rates, classes, seed).counts(epoch))
         total += counts
     assert np.abs(total - 40 * rates).max() < 3  # random draws would differ by up to 3 times sqrt(40 * rate)
 
 
 def test_the_seed_decides_which_records_come_twice():
     rates, classes = np.tile([0.5, 1.5], 20), np.zeros(40, np.int64)
-    one, other = Draws(rates, classes, 1), Draws(rates, classes, 2)
+    one, other = RepeatCounts(rates, classes, 1), RepeatCounts(rates, classes, 2)
     assert (one.counts(0) != other.counts(0)).any()
     assert any((one.counts(0) != one.counts(epoch)).any() for epoch in (1, 2, 3))
 
@@ -59,7 +59,7 @@ def test_the_seed_decides_which_records_come_twice():
 )
 def test_clips_of_each_class(sampler, expected):
     records = records_of()
-    draws = make_draws(records, sampler, seed=3)
+    draws = make_repeat_counts(records, sampler, seed=3)
     np.testing.assert_allclose(class_counts(records, 4, draws.rates), expected)
     for epoch in range(5):
         counts = np.bincount(labels_of(records), draws.counts(epoch), 4)
@@ -72,9 +72,9 @@ def test_weights_of_the_list():
         VideoRecord("b", (1,), weight=1.0),
         VideoRecord("c", (1,), weight=0),
     ]
-    np.testing.assert_allclose(make_draws(records, "weighted", 0).rates, [9 / 4, 3 / 4, 0])
+    np.testing.assert_allclose(make_repeat_counts(records, "weighted", 0).rates, [9 / 4, 3 / 4, 0])
     with pytest.raises(LoaderError, match="train.list: every weight is 0"):
-        make_draws(records_of(weight=0.0), "weighted", 0, "train.list")
+        make_repeat_counts(records_of(weight=0.0), "weighted", 0, "train.list")
 
 
 def test_a_record_of_several_classes_counts_for_its_rarest():
@@ -86,9 +86,9 @@ def test_a_record_of_several_classes_counts_for_its_rarest():
     ]
     np.testing.assert_array_equal(class_counts(records, 4), [9, 3, 1, 0])
     of_each = np.array([1 / 9] * 6 + [1 / 3] * 2 + [1] + [1 / 3] * 3)  # 3 records have no class
-    np.testing.assert_allclose(make_draws(records, "balanced", 0).rates, of_each * 12 / of_each.sum())
+    np.testing.assert_allclose(make_repeat_counts(records, "balanced", 0).rates, of_each * 12 / of_each.sum())
     np.testing.assert_allclose(
-        make_draws(records, "square_root", 0).rates, of_each**0.5 * 12 / (of_each**0.5).sum()
+        make_repeat_counts(records, "square_root", 0).rates, of_each**0.5 * 12 / (of_each**0.5).sum()
     )
 
 
@@ -100,7 +100,7 @@ def flat(batches):
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 2), st.integers(0, 30))
 def test_ranks_share_the_draws_of_one_process(batch_size, world_size, num_views, start):
     records = records_of()
-    draws = make_draws(records, "balanced", seed=5)
+    draws = make_repeat_counts(records, "balanced", seed=5)
     options = {"shuffle": True, "seed": 5, "draws": draws, "num_views": num_views}
     alone = ClipBatchSampler(64, batch_size * world_size, drop_last=True, **options)
     ranks = [
@@ -125,8 +125,8 @@ def test_ranks_share_the_draws_of_one_process(batch_size, world_size, num_views,
 
 
 def test_draws_have_the_shapes_of_multigrid():
-    draws = make_draws(records_of(), "square_root", seed=5)
-    plain = ClipBatchSampler(64, 4, shuffle=True, drop_last=True, seed=5, draws=draws)
+    draws = make_repeat_counts(records_of(), "square_root", seed=5)
+    plain = ClipBatchSampler(64, 4, shuffle=True, drop_last=True, seed=5, repeat_counts=draws)
     reshaped = plain.reshaped([BatchShape(8, 4, 2.0, 14), BatchShape(3, 8, 1.0, 20)])
     seen = flat(reshaped.batches(2))
     assert seen == flat(plain.batches(2))[: len(seen)]
@@ -134,8 +134,10 @@ def test_draws_have_the_shapes_of_multigrid():
 
 
 def test_draws_with_several_clips_from_one_decode():
-    draws = make_draws(records_of(), "balanced", seed=5)
-    sampler = ClipBatchSampler(64, 8, shuffle=True, drop_last=True, seed=5, draws=draws, clips_per_video=2)
+    draws = make_repeat_counts(records_of(), "balanced", seed=5)
+    sampler = ClipBatchSampler(
+        64, 8, shuffle=True, drop_last=True, seed=5, repeat_counts=draws, clips_per_video=2
+    )
     for turn in range(2):  # two epochs share one order
         seen = flat(sampler.batches(2 * turn)) + flat(sampler.batches(2 * turn + 1))
         counts = draws.counts(turn)
@@ -155,10 +157,10 @@ def test_a_plain_run_has_the_order_and_the_clips_that_it_always_had():
 def test_shards_that_belong_to_ranks_cannot_be_balanced():
     groups = [index // 8 for index in range(64)]
     options = {"shuffle": True, "drop_last": True, "seed": 0, "groups": groups}
-    draws = make_draws(records_of(), "balanced", seed=5)
+    draws = make_repeat_counts(records_of(), "balanced", seed=5)
     with pytest.raises(LoaderError, match="split_by: sample"):
-        ClipBatchSampler(64, 4, rank=0, world_size=2, draws=draws, **options)
-    alone = ClipBatchSampler(64, 4, draws=draws, **options)
+        ClipBatchSampler(64, 4, rank=0, world_size=2, repeat_counts=draws, **options)
+    alone = ClipBatchSampler(64, 4, repeat_counts=draws, **options)
     assert len(set(flat(alone.batches(0)))) == 64
 
 
@@ -184,7 +186,7 @@ def dataset(motion_dataset, tmp_path, caplog, monkeypatch):
 def test_a_record_that_comes_twice_is_two_clips(dataset):
     made, told = dataset([0, 0, 0, 1], sampler="balanced")
     assert "no effect" not in told
-    np.testing.assert_allclose(made.draws.rates, [2 / 3, 2 / 3, 2 / 3, 2])
+    np.testing.assert_allclose(made.repeat_counts.rates, [2 / 3, 2 / 3, 2 / 3, 2])
     clips = [made[ClipRequest(3, 0, draw=draw)].clip for draw in (0, 1, 1)]
     assert not np.array_equal(clips[0], clips[1])
     np.testing.assert_array_equal(clips[1], clips[2])
@@ -204,4 +206,4 @@ def test_a_sampler_without_effect_is_told(dataset, labels, training, sampler, wh
     made, told = dataset(labels, training, sampler=sampler)
     assert f"sampler: {sampler} has no effect: " in told
     assert why in told
-    assert made.draws is None or (made.draws.counts(0) == 1).all()
+    assert made.repeat_counts is None or (made.repeat_counts.counts(0) == 1).all()

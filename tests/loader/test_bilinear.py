@@ -7,7 +7,7 @@ import pytest
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.build import build_pipeline
-from paddlevideo_fast.loader.request import Middle
+from paddlevideo_fast.loader.request import MidpointGenerator
 
 
 def section(short_size, target_size, **more):
@@ -40,7 +40,7 @@ def test_it_gives_the_bits_of_a_resize_of_the_whole_frame(make_clip, tmp_path, s
         expected = [paddlevideo(frame, short_size, target_size) for frame in reader.read(numbers)]
     with open_video(path) as reader:
         pipeline = build_pipeline(section(short_size, target_size, resample="bilinear"))
-        (clip,) = pipeline(reader, VideoRecord(path, 0), [ClipRequest(0, 0)], [Middle()])
+        (clip,) = pipeline(reader, VideoRecord(path, 0), [ClipRequest(0, 0)], [MidpointGenerator()])
     np.testing.assert_array_equal(clip.pixels, expected)
 
 
@@ -51,7 +51,7 @@ def test_the_default_averages_what_a_large_frame_loses(make_clip, tmp_path):
         given = {} if mode is None else {"resample": mode}
         with open_video(path) as reader:
             pipeline = build_pipeline(section(64, 56, **given))
-            (clip,) = pipeline(reader, VideoRecord(path, 0), [ClipRequest(0, 0)], [Middle()])
+            (clip,) = pipeline(reader, VideoRecord(path, 0), [ClipRequest(0, 0)], [MidpointGenerator()])
             clips[mode] = clip.pixels
     np.testing.assert_array_equal(clips[None], clips["antialias"])
     assert (clips["antialias"] != clips["bilinear"]).any()

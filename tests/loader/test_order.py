@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlevideo_fast.loader import BatchShape, ClipBatchSampler
-from paddlevideo_fast.loader.balance import Draws
+from paddlevideo_fast.loader.balance import RepeatCounts
 from paddlevideo_fast.loader.batches import ShuffleWindow
 from paddlevideo_fast.loader.request import ORDER, generator
 
@@ -69,8 +69,8 @@ def test_ranks_together_take_the_order_of_one_process(shard_sizes, window, world
 
 def test_a_window_with_draws_and_with_several_clips():
     rates = np.tile([0.5, 1.5], 32)
-    draws = Draws(rates, np.zeros(64, np.int64), seed=3)
-    seen = flat(sampler_of([16] * 4, 8, draws=draws).batches(1))
+    draws = RepeatCounts(rates, np.zeros(64, np.int64), seed=3)
+    seen = flat(sampler_of([16] * 4, 8, repeat_counts=draws).batches(1))
     counts = draws.counts(1)
     assert sorted(seen) == sorted((index, 0, draw) for index in range(64) for draw in range(counts[index]))
     assert len({index // 16 for index, *_ in seen[:8]}) == 1

@@ -15,7 +15,7 @@ from paddlevideo_fast.loader import (
     VideoRecord,
     build_pipeline,
 )
-from paddlevideo_fast.loader.request import Middle
+from paddlevideo_fast.loader.request import MidpointGenerator
 
 lengths = st.integers(1, 400)
 segments = st.integers(1, 32)
@@ -101,8 +101,8 @@ def test_the_part_of_a_video_that_paddlevideos_decoder_takes(mode, first):
         np.testing.assert_allclose(found - found[0], np.linspace(0, span, 8), atol=1.01)
         starts.add(int(found[0]))
     assert starts == {0} if first == 0 else (len(starts) > 30 and max(starts) <= 300 - span)
-    assert Middle().uniform() == 0.5
-    middle = sampler.sample(300, 25.0, ClipRequest(0, 0), Middle())
+    assert MidpointGenerator().uniform() == 0.5
+    middle = sampler.sample(300, 25.0, ClipRequest(0, 0), MidpointGenerator())
     assert abs(middle[0] - (0 if first == 0 else 43)) <= 1
     short = sampler.sample(100, 25.0, ClipRequest(0, 0), np.random.default_rng(0))  # the last frame repeats
     np.testing.assert_array_equal(short, [0, 30, 60, 91, 99, 99, 99, 99])
@@ -196,7 +196,7 @@ def test_by_ratio_validation_is_as_of_tsm_and_of_the_uniform_sampler(num_frames,
     ours = indices(Sampler(num_seg, 1, valid_mode=True, by_ratio=True), num_frames)
     if num_frames > num_seg:
         assert ours == indices(Sampler(num_seg, 1, valid_mode=True, select_left=True), num_frames)
-    uniform = UniformSampler(num_seg).sample(num_frames, 25.0, ClipRequest(0, 0), Middle())
+    uniform = UniformSampler(num_seg).sample(num_frames, 25.0, ClipRequest(0, 0), MidpointGenerator())
     assert np.abs(uniform - ours).max() <= 1  # by rounding
 
 
@@ -284,7 +284,7 @@ def test_the_two_views_of_videomae_on_something_something():
 
 def test_evaluation_takes_the_middle_and_training_all_places():
     sampler = DecodeSampler(num_frames=4, sampling_rate=2)
-    assert sampler.sample(28, 30, ClipRequest(0, 0), Middle()).tolist() == [10, 12, 14, 17]
+    assert sampler.sample(28, 30, ClipRequest(0, 0), MidpointGenerator()).tolist() == [10, 12, 14, 17]
     starts = {int(sampler.sample(12, 30, ClipRequest(0, 0), np.random.default_rng(n))[0]) for n in range(99)}
     assert starts == {0, 1, 2, 3}
 
@@ -339,7 +339,7 @@ def test_one_frame_of_each_part_of_the_whole_video(num_frames, count, seed):
 
 @given(lengths, st.sampled_from([8, 32, 64]))
 def test_validation_takes_the_middle_of_each_part_as_pyslowfast_does(num_frames, count):
-    result = UniformSampler(count).sample(num_frames, 12.0, ClipRequest(0, 0), Middle())
+    result = UniformSampler(count).sample(num_frames, 12.0, ClipRequest(0, 0), MidpointGenerator())
     edges = np.round(np.arange(count + 1) * ((num_frames - 1) / count)).astype(int)
     assert np.abs(result - (edges[:-1] + edges[1:]) // 2).max() <= 1
 
@@ -374,4 +374,4 @@ def test_a_clip_that_needs_gigabytes_is_refused_before_it_is_read():
 @pytest.mark.parametrize("method", ["normal", "beta", "shuffle", "standard_normal", "choice"])
 def test_a_draw_without_a_middle_is_refused_in_evaluation(method):
     with pytest.raises(TransformError, match=f"draws by `{method}` in an evaluation"):
-        getattr(Middle(), method)
+        getattr(MidpointGenerator(), method)

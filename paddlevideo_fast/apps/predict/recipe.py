@@ -18,7 +18,7 @@ from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.class_names import Classes, check_classes, classes_of_config
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.pipeline import VideoFacts
-from paddlevideo_fast.loader.request import Middle
+from paddlevideo_fast.loader.request import MidpointGenerator
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import activation_of
 from paddlevideo_fast.plugins import located
@@ -117,7 +117,8 @@ _ANY_VIDEO = VideoFacts(num_frames=100_000, avg_fps=30.0, width=1024, height=102
 def clip_shape(recipe: Recipe) -> list[int]:
     """[T, H, W] of the clips that the pipeline makes for the network."""
     dataset = recipe.dataset()
-    plan = dataset.pipeline.plan(_ANY_VIDEO, VideoRecord("a video", (0,)), ClipRequest(0, 0), Middle())
+    record, request = VideoRecord("a video", (0,)), ClipRequest(0, 0)
+    plan = dataset.pipeline.plan(_ANY_VIDEO, record, request, MidpointGenerator())
     num_frames, height, width, _ = plan.geometry.plan().shape(len(plan.frames))
     return [num_frames // dataset.num_crops, height, width]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from paddlevideo_fast.extensions.features.loader import FeatureLoader
 from paddlevideo_fast.loader import ClipBatchSampler, VideoRecord
-from paddlevideo_fast.loader.balance import make_draws
+from paddlevideo_fast.loader.balance import make_repeat_counts
 
 
 def test_draws_of_a_record_have_different_stored_features():
@@ -20,7 +20,12 @@ def test_draws_of_a_record_have_different_stored_features():
         records=records, training=True, num_crops=1, candidates=lambda request: [request.index]
     )
     sampler = ClipBatchSampler(
-        4, 4, shuffle=True, drop_last=True, seed=5, draws=make_draws(records, "balanced", seed=5)
+        4,
+        4,
+        shuffle=True,
+        drop_last=True,
+        seed=5,
+        repeat_counts=make_repeat_counts(records, "balanced", seed=5),
     )
     for epoch in range(3):
         (batch,) = FeatureLoader(stored, sampler, dataset).epoch(epoch)

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
 from paddlevideo_fast.errors import LoaderError
-from paddlevideo_fast.loader.transforms.augment import OPERATIONS, RandAugment, RandomErasing
+from paddlevideo_fast.extensions.augmentation.transforms import OPERATIONS, RandAugment, RandomErasing
 
 FILL = (124, 116, 104)
 rng = np.random.default_rng(4)

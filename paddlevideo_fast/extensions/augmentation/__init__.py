@@ -1,0 +1,1 @@
+"""Augmentations of the recipes of transformers."""
