@@ -101,7 +101,7 @@ def flat(batches):
 def test_ranks_share_the_draws_of_one_process(batch_size, world_size, num_views, start):
     records = records_of()
     draws = make_repeat_counts(records, "balanced", seed=5)
-    options = {"shuffle": True, "seed": 5, "draws": draws, "num_views": num_views}
+    options = {"shuffle": True, "seed": 5, "repeat_counts": draws, "num_views": num_views}
     alone = ClipBatchSampler(64, batch_size * world_size, drop_last=True, **options)
     ranks = [
         ClipBatchSampler(64, batch_size, drop_last=False, rank=rank, world_size=world_size, **options)
