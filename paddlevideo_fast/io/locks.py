@@ -91,11 +91,11 @@ def only_writer(
         OutputError: `folder` is a file, or cannot be written.
     """
     output, folder = as_path(folder), working_folder(folder)  # a store has no locks: one of this machine
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    place = folder / (f"{LOCK}-{zlib.crc32(os.fsencode(file)):08x}" if file else LOCK)
-    path = place if share is None else place.with_name(f"{place.name}{_SHARE}{share[0]}-{share[1]}")
+    new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
+    whole = folder / (f"{LOCK}-{zlib.crc32(os.fsencode(file)):08x}" if file else LOCK)
+    path = whole if share is None else whole.with_name(f"{whole.name}{_SHARE}{share[0]}-{share[1]}")
     try:
-        handle, key = _lock(path, place, f"{given_by} {printable(str(output / file))}", given_by)
+        handle, key = _lock(path, whole, f"{given_by} {printable(str(output / file))}", given_by)
     except OSError as error:
         if folder.is_file():
             raise OutputError(f"{given_by} {folder}: is a file; give a folder") from error
@@ -108,7 +108,7 @@ def only_writer(
         if os.getpid() == owner:  # not in a forked process
             _remove(path, handle)
             with contextlib.suppress(OSError):
-                for empty in made:
+                for empty in new_folders:
                     empty.rmdir()  # fails where something was written
         os.close(handle)
 
@@ -165,7 +165,7 @@ class _Holder:
         )
 
 
-def _lock(path: Path, place: Path, what: str, given_by: str) -> tuple[int, str]:
+def _lock(path: Path, whole: Path, what: str, given_by: str) -> tuple[int, str]:
     """Locks a file; returns its handle and the key in it; see `only_writer`."""
     deadline = time.monotonic() + _PATIENCE_SEC
     while True:
@@ -181,7 +181,7 @@ def _lock(path: Path, place: Path, what: str, given_by: str) -> tuple[int, str]:
         is_held = _is_held(handle)
         if not is_held and _names(path, handle):
             key = _sign(handle)
-            is_held, holder = _rival(path, place)
+            is_held, holder = _rival(path, whole)
             if not is_held:
                 return handle, key
             _remove(path, handle)  # both may have met: after a while of its own length, each tries again
@@ -212,11 +212,11 @@ def _is_held(handle: int) -> bool:
     return False
 
 
-def _rival(path: Path, place: Path) -> tuple[bool, _Holder | None]:
+def _rival(path: Path, whole: Path) -> tuple[bool, _Holder | None]:
     """Whether a lock that excludes the lock `path` of `place` or of a share of it is held, and by whom."""
-    shares: list[Path] = [*place.parent.glob(f"{place.name}{_SHARE}*")]
+    shares: list[Path] = [*whole.parent.glob(f"{whole.name}{_SHARE}*")]
     work = path.name.rpartition("-")[0]  # what the names of the shares of one work begin with
-    rivals = shares if path == place else [place, *(s for s in shares if s.name.rpartition("-")[0] != work)]
+    rivals = shares if path == whole else [whole, *(s for s in shares if s.name.rpartition("-")[0] != work)]
     for rival in rivals:
         try:
             handle = os.open(rival, os.O_RDWR)

@@ -27,8 +27,8 @@ _CHECKSUM = re.compile(r"sha256=[0-9a-fA-F]{64}")  # see `without_checksum`
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
     """The scheme of a URL in lower case; "" of other text and of a `Path`, which merges the slashes."""
-    found = _SCHEME.match(os.fspath(path))
-    return found[1].lower() if found else ""
+    match = _SCHEME.match(os.fspath(path))
+    return match[1].lower() if match else ""
 
 
 def absolute(path: str) -> str:
@@ -70,12 +70,12 @@ def without_checksum(url: str) -> tuple[str, str]:
 
 def masked(text: str) -> str:
     """A text in which every URL is shown as by `shown_url`; of a URL with blanks the query goes, too."""
-    found = _SCHEME.search(text)
-    if found is None:
+    match = _SCHEME.search(text)
+    if match is None:
         return text
-    start = found.start()
-    rest = _URL_IN_TEXT.sub(lambda found: _up_to_its_end(found[0], shown_url), text[start:])
-    return text[:start] + _QUERY_IN_TEXT.sub(lambda found: _up_to_its_end(found[0], lambda _: "?…"), rest)
+    start = match.start()
+    rest = _URL_IN_TEXT.sub(lambda match: _up_to_its_end(match[0], shown_url), text[start:])
+    return text[:start] + _QUERY_IN_TEXT.sub(lambda match: _up_to_its_end(match[0], lambda _: "?…"), rest)
 
 
 def secret_in(url: str) -> str:
@@ -98,14 +98,14 @@ def secret_in(url: str) -> str:
 
 def _parts(url: str) -> tuple[str, str, str]:
     """The bare URL; user and password; and parameters, query and fragment, each with its delimiter."""
-    scheme, _, place = url.partition("://")
+    scheme, _, location = url.partition("://")
     user, rest = "", ""
     if scheme.lower() not in _OBJECT_STORES:
-        place, mark, fragment = place.partition("#")
+        location, mark, fragment = location.partition("#")
         rest = mark + fragment
-    place, mark, query = place.partition("?")
+    location, mark, query = location.partition("?")
     rest = mark + query + rest
-    host, slash, path = place.partition("/")
+    host, slash, path = location.partition("/")
     if "@" in host:
         user, _, host = host.rpartition("@")
     elif "@" in path + rest and re.search(
@@ -120,5 +120,5 @@ def _parts(url: str) -> tuple[str, str, str]:
 
 def _up_to_its_end(text: str, change: Callable[[str], str]) -> str:
     """Changes a text but for what closes it in a sentence."""
-    kept = text.rstrip(_CLOSING)
-    return change(kept) + text[len(kept) :]
+    body = text.rstrip(_CLOSING)
+    return change(body) + text[len(body) :]

@@ -265,9 +265,9 @@ def check_labels(
                 f"labels go from 0 to {num_classes - 1}; correct the list or the head's num_classes"
             )
         if len(record.labels) != 1 and not any_number:
-            found = f"has {len(record.labels)} labels" if record.labels else "has no label"
+            problem = f"has {len(record.labels)} labels" if record.labels else "has no label"
             raise AnnotationError(
-                f"{where}: {found}, and with a softmax a video has one class: write one label, or set "
+                f"{where}: {problem}, and with a softmax a video has one class: write one label, or set "
                 "MODEL.head.activation to sigmoid"
             )
     if any_number and not any(record.labels for record in records):

@@ -87,9 +87,9 @@ def build_dataset(
     if frames_cache is not None:
         for decoder in _caching(pipeline.decoder, dataset_section, "STORAGE.frames_cache"):
             decoder.frames = frames_cache
-    told = {"num_classes": num_classes, "class_names": class_names}
-    told = {name: value for name, value in told.items() if value is not None}
-    return build(DATASETS, dataset_section, pipeline=pipeline, seed=seed, training=training, **told)
+    optional = {"num_classes": num_classes, "class_names": class_names}
+    optional = {name: value for name, value in optional.items() if value is not None}
+    return build(DATASETS, dataset_section, pipeline=pipeline, seed=seed, training=training, **optional)
 
 
 def _caching(decoder: Decoder | None, section: Mapping[str, Any], key: str) -> list[VideoDecoder]:

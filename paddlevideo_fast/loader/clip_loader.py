@@ -34,7 +34,7 @@ def choose_num_workers(
         options: how the workers are run.
     """
     videos = (
-        [requests[place] for place in places] for requests in batches for places in group_by_video(requests)
+        [requests[slot] for slot in slots] for requests in batches for slots in group_by_video(requests)
     )
     requests = itertools.cycle(videos)
     most = num_cores()

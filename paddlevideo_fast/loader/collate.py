@@ -117,8 +117,8 @@ def _make_batch(dataset: ClipSource, requests: Sequence[ClipRequest], allocate: 
     clips: np.ndarray | None = None
     for slots in group_by_video(requests):
         outs = [None if clips is None else clips[slot] for slot in slots]
-        made = dataset.load([requests[slot] for slot in slots], outs)
-        for slot, out, sample in zip(slots, outs, made):
+        loaded = dataset.load([requests[slot] for slot in slots], outs)
+        for slot, out, sample in zip(slots, outs, loaded):
             incidents += sample.incidents
             if sample.clip is None:
                 continue
@@ -134,11 +134,11 @@ def _make_batch(dataset: ClipSource, requests: Sequence[ClipRequest], allocate: 
             samples[slot] = sample
     if clips is None:
         return batch_of([], None, incidents)
-    kept = sorted(samples)
-    for target, slot in enumerate(kept):
+    filled = sorted(samples)
+    for target, slot in enumerate(filled):
         if target != slot:  # those before it have no clip
             clips[target] = clips[slot]
-    return batch_of([samples[slot] for slot in kept], clips[: len(kept)], incidents)
+    return batch_of([samples[slot] for slot in filled], clips[: len(filled)], incidents)
 
 
 def batch_of(samples: Sequence[Sample], clips: Any, incidents: list[DecodeFailure]) -> Batch:

@@ -45,8 +45,8 @@ class Fetcher:
             wanted: whether they are still of use; asked before each video.
         """
         for requests in batches:
-            for places in group_by_video(requests):
-                self._queue.put(([requests[place] for place in places], wanted))
+            for slots in group_by_video(requests):
+                self._queue.put(([requests[slot] for slot in slots], wanted))
 
 
 def newly_coming(number: int, num_ahead: int) -> slice:

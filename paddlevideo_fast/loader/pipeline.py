@@ -146,22 +146,24 @@ class Pipeline:
         plans = [self.plan(reader, record, request, rng) for request, rng in zip(requests, rngs)]
         resamples = [plan.geometry.plan() for plan in plans]
         clips: list[np.ndarray] = []
-        shown: dict[int, dict[int, list[int]]] = {}  # frame → clip → slots in the clip
+        slots_by_frame: dict[int, dict[int, list[int]]] = {}  # frame → clip → slots in the clip
         for number, (plan, resample) in enumerate(zip(plans, resamples)):
             clips.append(_slot_for(len(plan.frames), resample, outs[number] if outs else None, record.path))
             for slot, frame in enumerate(plan.frames.tolist()):
-                shown.setdefault(frame, {}).setdefault(number, []).append(slot)
+                slots_by_frame.setdefault(frame, {}).setdefault(number, []).append(slot)
         num_replaced, before = [0] * len(clips), reader.num_replaced
-        for frame, picture in reader.frames(shown, (reader.width, reader.height)):
-            for number, slots in shown[frame].items():
+        for frame, picture in reader.frames(slots_by_frame, (reader.width, reader.height)):
+            for number, slots in slots_by_frame[frame].items():
                 resamples[number].draw(picture, clips[number], slots)
                 num_replaced[number] += reader.num_replaced > before
             before = reader.num_replaced
         for step in self.pixelwise:
             for pixels, rng in zip(clips, rngs):
                 step.apply(pixels, rng)
-        made = zip(clips, num_replaced, plans)
-        return [Clip(pixels, number, plan.geometry.labels) for pixels, number, plan in made]
+        return [
+            Clip(pixels, number, plan.geometry.labels)
+            for pixels, number, plan in zip(clips, num_replaced, plans)
+        ]
 
     def plan(
         self,

@@ -129,11 +129,11 @@ class Sampler:
             text = f"Sampler: num_seg {num_seg} times seg_len {seg_len} are more than {MAX_SIZE} frames"
             raise LoaderError(text)
         ways = ("frame_interval", "linspace_sample", "select_left", "dense_sample")
-        taken, *others = [way for way in ways if getattr(self, way)] or [""]
+        chosen, *others = [way for way in ways if getattr(self, way)] or [""]
         if others:
-            warn_once(get_logger(), f"Sampler: {' and '.join(others)} without effect: {taken} comes first")
-        self._dense = taken == "dense_sample"
-        self.num_frames = num_seg * seg_len if taken in ("", "frame_interval") else num_seg
+            warn_once(get_logger(), f"Sampler: {' and '.join(others)} without effect: {chosen} comes first")
+        self._dense = chosen == "dense_sample"
+        self.num_frames = num_seg * seg_len if chosen in ("", "frame_interval") else num_seg
         self.num_clips = _DENSE_CLIPS if self._dense and self.valid_mode else 1
         self.test_mode = self.valid_mode and not (self._dense or self.linspace_sample)
 
@@ -142,14 +142,14 @@ class Sampler:
     ) -> np.ndarray:
         """See `FrameSampler`."""
         num_seg, seg_len = self.num_seg, self.seg_len
-        place = view_share(request, self.view_position)
+        share = view_share(request, self.view_position)
         if self.frame_interval is not None:
             if request.num_frames:
                 seg_len = max(1, request.num_frames // num_seg)
             interval = max(1, round(request.sampling_rate or self.frame_interval))
             if self.by_ratio:
-                return self._spread(num_frames, num_seg, seg_len, interval, place, rng)
-            starts = self._interval_starts(num_frames, num_seg, seg_len * interval, place, rng)
+                return self._spread(num_frames, num_seg, seg_len, interval, share, rng)
+            starts = self._interval_starts(num_frames, num_seg, seg_len * interval, share, rng)
             indices = starts[:, None] + np.arange(seg_len) * interval
             return indices.reshape(-1) % num_frames
         if request.num_frames:
@@ -160,34 +160,34 @@ class Sampler:
             windows = (np.arange(_DENSE_CLIPS)[:, None] + 0.5) / _DENSE_CLIPS
             return self._spread(num_frames, 1, num_seg, _DENSE_WINDOW / num_seg, windows, rng)
         if self.by_ratio:
-            return self._spread(num_frames, num_seg, 1 if self.select_left else seg_len, 1, place, rng)
+            return self._spread(num_frames, num_seg, 1 if self.select_left else seg_len, 1, share, rng)
         if self.select_left:
-            return self._one_a_segment(num_frames, num_seg, place, rng)
+            return self._one_a_segment(num_frames, num_seg, share, rng)
         if self._dense:
             return self._windows(num_frames, num_seg, rng)
-        starts = self._segment_starts(num_frames, num_seg, seg_len, place, rng)
+        starts = self._segment_starts(num_frames, num_seg, seg_len, share, rng)
         return (starts[:, None] + np.arange(seg_len)).reshape(-1) % num_frames
 
     def _spread(
-        self, num_frames: int, num_seg: int, seg_len: int, step: float, place: Any, rng: np.random.Generator
+        self, num_frames: int, num_seg: int, seg_len: int, step: float, share: Any, rng: np.random.Generator
     ) -> np.ndarray:
         """Frames by ratio: `seg_len` of each segment, at most `step` apart."""
         part = num_frames / num_seg
         step = min(step, part / seg_len)
         room = part - (seg_len - 1) * step  # where a segment's frames may begin
-        shares = place if self.valid_mode else rng.uniform(0.0, 1.0, num_seg)
+        shares = share if self.valid_mode else rng.uniform(0.0, 1.0, num_seg)
         starts = (part * np.arange(num_seg) + room * shares)[..., None]
         frames = (starts + np.arange(seg_len) * step).astype(np.int64)
         return np.minimum(frames, num_frames - 1).reshape(-1)
 
     def _interval_starts(
-        self, num_frames: int, num_seg: int, span: int, place: float, rng: np.random.Generator
+        self, num_frames: int, num_seg: int, span: int, share: float, rng: np.random.Generator
     ) -> np.ndarray:
         room = num_frames - span + 1  # starts from which a segment fits
         segments = np.arange(num_seg)
         if self.valid_mode:
             step = max(room, 0) / num_seg
-            return (segments * step + step * place).astype(np.int64)
+            return (segments * step + step * share).astype(np.int64)
         if room >= num_seg:
             step = room // num_seg
             return segments * step + rng.integers(step, size=num_seg)
@@ -196,14 +196,14 @@ class Sampler:
         return np.around(segments * (max(room, 0) / num_seg)).astype(np.int64)
 
     def _one_a_segment(
-        self, num_frames: int, num_seg: int, place: float, rng: np.random.Generator
+        self, num_frames: int, num_seg: int, share: float, rng: np.random.Generator
     ) -> np.ndarray:
         step, segments = num_frames // num_seg, np.arange(num_seg)
         if step == 0 or (self.valid_mode and num_frames == num_seg):
             return np.zeros(num_seg, np.int64)
         if self.valid_mode:
             length = num_frames / num_seg
-            return (length * place + length * segments).astype(np.int64)
+            return (length * share + length * segments).astype(np.int64)
         return segments * step + rng.integers(step, size=num_seg)
 
     def _windows(self, num_frames: int, num_seg: int, rng: np.random.Generator) -> np.ndarray:
@@ -215,7 +215,7 @@ class Sampler:
         return (starts[:, None] + np.arange(num_seg) * stride).reshape(-1) % num_frames
 
     def _segment_starts(
-        self, num_frames: int, num_seg: int, seg_len: int, place: float, rng: np.random.Generator
+        self, num_frames: int, num_seg: int, seg_len: int, share: float, rng: np.random.Generator
     ) -> np.ndarray:
         step = num_frames // num_seg
         segments = np.arange(num_seg)
@@ -224,7 +224,7 @@ class Sampler:
         if step < seg_len:
             return segments * step
         if self.valid_mode:
-            return segments * step + int((step - 1) * place)
+            return segments * step + int((step - 1) * share)
         return segments * step + rng.integers(step - seg_len + 1, size=num_seg)
 
 
@@ -254,8 +254,8 @@ class UniformSampler:
     ) -> np.ndarray:
         """See `FrameSampler`."""
         count = request.num_frames or self.num_frames
-        places = np.arange(count) + rng.uniform(0.0, 1.0, count)
-        return np.minimum((places * num_frames / count).astype(np.int64), num_frames - 1)
+        positions = np.arange(count) + rng.uniform(0.0, 1.0, count)
+        return np.minimum((positions * num_frames / count).astype(np.int64), num_frames - 1)
 
 
 @SAMPLERS.register()

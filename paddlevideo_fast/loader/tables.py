@@ -245,10 +245,10 @@ def _from_cell(name: str, cell: str) -> Any:
 
 def _by_field(names: Iterable[str]) -> list[str | None]:
     """Names as `FIELDS` has them; None for `NOTES`, and with `file_name` among them for all others."""
-    found = list(names)
-    if _FILE_NAME not in found:
-        return [None if name in NOTES else name for name in found]
-    return [field if (field := _ALIASES.get(name, name)) in FIELDS else None for name in found]
+    given = list(names)
+    if _FILE_NAME not in given:
+        return [None if name in NOTES else name for name in given]
+    return [field if (field := _ALIASES.get(name, name)) in FIELDS else None for name in given]
 
 
 def _check_names(given: Sequence[str | None], what: str, labelled: bool) -> None:

@@ -152,12 +152,12 @@ class Watchdog:
             LoaderError: the wait has reached its limit.
         """
         waited = time.monotonic() - self._began
-        told = describe()
+        report = describe()
         if self.limit_sec is not None and waited >= self.limit_sec:
-            raise LoaderError(f"no batch for {waited:.0f} s, the limit of DATASET.stall_limit_sec: {told}")
+            raise LoaderError(f"no batch for {waited:.0f} s, the limit of DATASET.stall_limit_sec: {report}")
         if waited >= self._warn_at_sec:
             self._warn_at_sec += self.timeout_sec
-            get_logger().warning(f"no batch for {waited:.0f} s: {told}")
+            get_logger().warning(f"no batch for {waited:.0f} s: {report}")
 
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h

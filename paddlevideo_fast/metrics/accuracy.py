@@ -40,8 +40,8 @@ class TopKMetric(VideoMetric):
 
     def _values(self, predictions: Predictions, facts: np.ndarray) -> dict[str, float]:
         """{"top1": share in [0, 1], "top5": ..., "mean_class_acc": ...}."""
-        told = telling(self.topk, predictions.scores.shape[1])
-        top = {f"top{k}": float((facts < k).mean()) for k in told}
+        ks = telling(self.topk, predictions.scores.shape[1])
+        top = {f"top{k}": float((facts < k).mean()) for k in ks}
         return {**top, "mean_class_acc": mean_class_accuracy(predictions)}
 
 
@@ -139,8 +139,8 @@ def certainty(metrics: Mapping[str, float]) -> str:
 def with_certainty(metrics: Mapping[str, float]) -> dict[str, Any]:
     """The values of an evaluation as they are shown: few samples give top-1 its interval."""
     text = certainty(metrics)
-    shown: dict[str, Any] = dict(metrics)
-    return {**shown, "top1": f"{metrics['top1']:.5f} ({text})"} if text else shown
+    values: dict[str, Any] = dict(metrics)
+    return {**values, "top1": f"{metrics['top1']:.5f} ({text})"} if text else values
 
 
 def count_hits(logits: paddle.Tensor, labels: paddle.Tensor) -> dict[str, tuple[int, int]]:
@@ -156,8 +156,8 @@ def count_hits(logits: paddle.Tensor, labels: paddle.Tensor) -> dict[str, tuple[
     """
     if labels.ndim == 1:
         ranks = rank_of_label(logits, labels).numpy()
-        told = telling((1, 5), logits.shape[1])
-        return {f"top{k}": (int((ranks < k).sum()), len(ranks)) for k in told}
+        ks = telling((1, 5), logits.shape[1])
+        return {f"top{k}": (int((ranks < k).sum()), len(ranks)) for k in ks}
     best = logits.astype("float32").argmax(axis=1, keepdim=True)
     hits = paddle.take_along_axis(labels, best, axis=1).numpy() > 0
     return {"hit1": (int(hits.sum()), int((labels.numpy() > 0).any(axis=1).sum()))}

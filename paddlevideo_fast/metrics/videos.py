@@ -76,11 +76,11 @@ class VideoMetric:
     def _count(self, values: Sequence[np.ndarray], ids: np.ndarray, views: np.ndarray) -> None:
         scores, *others = values
         scores = scores.astype(np.float64)
-        for place, (video, view) in enumerate(zip(ids.tolist(), views.tolist())):
+        for row, (video, view) in enumerate(zip(ids.tolist(), views.tolist())):
             if (video, view) not in self._seen:
                 self._seen.add((video, view))
-                self._first.setdefault(video, [array[place] for array in others])
-                self._sums[video] = self._sums.get(video, 0.0) + scores[place]
+                self._first.setdefault(video, [array[row] for array in others])
+                self._sums[video] = self._sums.get(video, 0.0) + scores[row]
                 self._num_views[video] = self._num_views.get(video, 0) + 1
 
     def state(self) -> Any:

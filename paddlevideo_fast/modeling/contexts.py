@@ -31,13 +31,13 @@ def hooked(hooks: Iterable[Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def showing(shown: Mapping[nn.Layer, Mapping[str, paddle.Tensor]]) -> Iterator[None]:
+def showing(replacements: Mapping[nn.Layer, Mapping[str, paddle.Tensor]]) -> Iterator[None]:
     """Context in which layers see these tensors in place of their parameters, which stay registered."""
     try:
-        for layer, parameters in shown.items():
+        for layer, parameters in replacements.items():
             vars(layer).update(parameters)  # found before the parameters
         yield
     finally:
-        for layer, parameters in shown.items():
+        for layer, parameters in replacements.items():
             for name in parameters:
                 vars(layer).pop(name, None)

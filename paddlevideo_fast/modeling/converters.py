@@ -180,9 +180,9 @@ class RenamingConverter(Converter):
 
     def _renamed(self, name: str) -> str | None:
         for pattern, ours in self.layers:
-            found = re.fullmatch(pattern, name)
-            if found:
-                expanded = found.expand(ours)
+            match = re.fullmatch(pattern, name)
+            if match:
+                expanded = match.expand(ours)
                 return expanded if expanded.startswith("head.") else f"backbone.{expanded}"
         return None
 

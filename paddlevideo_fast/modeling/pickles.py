@@ -150,7 +150,7 @@ def _check_keys(keys: Iterable[Any]) -> None:
             raise PickleError(f"has a dict with a {type(key).__name__} as a key")
 
 
-def settle(content: Any) -> Any:
+def resolved(content: Any) -> Any:
     """A copy of `content` with each `Buildable` replaced by its value.
 
     A container that is in several places is one object in the copy, too.
@@ -158,25 +158,25 @@ def settle(content: Any) -> Any:
     Raises:
         PickleError: the content is nested too deeply, or contains itself.
     """
-    settled: dict[int, Any] = {}  # by identity, so that shared containers cost their time once
+    copies: dict[int, Any] = {}  # by identity, so that shared containers cost their time once
 
     def copied(value: Any, depth: int) -> Any:
         if isinstance(value, Buildable):
             return value.value()
         if isinstance(value, dict):
-            return {key: settled_at(item, depth) for key, item in value.items()}
-        return type(value)(settled_at(item, depth) for item in value)
+            return {key: copy_at(item, depth) for key, item in value.items()}
+        return type(value)(copy_at(item, depth) for item in value)
 
-    def settled_at(value: Any, depth: int) -> Any:
+    def copy_at(value: Any, depth: int) -> Any:
         if not isinstance(value, (Buildable, dict, list, tuple)):
             return value
         if depth > _MAX_DEPTH:
             raise PickleError(f"is nested more than {_MAX_DEPTH} levels deep, or contains itself")
-        if id(value) not in settled:
-            settled[id(value)] = copied(value, depth + 1)
-        return settled[id(value)]
+        if id(value) not in copies:
+            copies[id(value)] = copied(value, depth + 1)
+        return copies[id(value)]
 
-    return settled_at(content, 0)
+    return copy_at(content, 0)
 
 
 _MAX_AXES = 32  # of NumPy 1

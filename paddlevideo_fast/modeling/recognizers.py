@@ -170,8 +170,8 @@ def _other_format(backbone: Backbone, head: BaseHead) -> str:
 
 
 def _wrong_head(backbone_name: str, head_name: str, classifies: bool) -> str:
-    made, other = ("logits", "MoViNetHead") if classifies else ("features", "a head with num_classes")
-    return f"MODEL.head.name={head_name}: {backbone_name} gives {made}; take {other} for it"
+    output, other = ("logits", "MoViNetHead") if classifies else ("features", "a head with num_classes")
+    return f"MODEL.head.name={head_name}: {backbone_name} gives {output}; take {other} for it"
 
 
 @RECOGNIZERS.register()
@@ -436,8 +436,8 @@ def _channels_last(section: Mapping[str, Any]) -> Mapping[str, Any]:
     parts = {}
     for name, registry in (("backbone", BACKBONES), ("head", HEADS)):
         part = section.get(name) or {}
-        known = arguments_of(registry.get(part["name"])) if "name" in part else {}
-        if "data_format" in part or "data_format" not in known:
+        arguments = arguments_of(registry.get(part["name"])) if "name" in part else {}
+        if "data_format" in part or "data_format" not in arguments:
             return section
         parts[name] = {**part, "data_format": "NHWC"}
     return {**section, **parts}

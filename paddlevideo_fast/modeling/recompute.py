@@ -38,18 +38,18 @@ def recompute_stages(
     Raises:
         ConfigError: there is no such stage.
     """
-    known: Mapping[str, Stage] = getattr(model, "stages", {})
-    unknown = [(number, name) for number, name in enumerate(stages or ()) if name not in known]
+    available: Mapping[str, Stage] = getattr(model, "stages", {})
+    unknown = [(number, name) for number, name in enumerate(stages or ()) if name not in available]
     if unknown:
         raise ConfigError(
             [
-                f"RUNTIME.recompute.{number}={name}: no such stage; the stages are {', '.join(known)}"
+                f"RUNTIME.recompute.{number}={name}: no such stage; the stages are {', '.join(available)}"
                 for number, name in unknown
             ]
         )
     layers = dict(model.named_sublayers())
-    for name in known if stages is None else stages:
-        for layer in (layers[each] for each in known[name].layers if each in layers):
+    for name in available if stages is None else stages:
+        for layer in (layers[each] for each in available[name].layers if each in layers):
             layer.forward = partial(_forward, layer, layer.forward, operators or contextlib.nullcontext)
 
 

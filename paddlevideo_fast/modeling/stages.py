@@ -62,14 +62,14 @@ def parameters_in(model: nn.Layer, part: str, key: str) -> list[str]:
     Raises:
         ConfigError: the part fits nothing.
     """
-    found = names_in(model, part, learned_parameters(model))
-    if not found:
+    matching = names_in(model, part, learned_parameters(model))
+    if not matching:
         stages = ", ".join(getattr(model, "stages", {}))
         raise ConfigError(
             f"{key}={part}: fits no stage ({stages}) and no name of a parameter; a name may have * "
             "in it, as in backbone.*.bias"
         )
-    return found
+    return matching
 
 
 def names_in(model: nn.Layer, part: str, names: Iterable[str]) -> list[str]:

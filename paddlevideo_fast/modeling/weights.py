@@ -18,7 +18,7 @@ from paddlevideo_fast.errors import ObjectMissingError, StoreAwayError, WeightEr
 from paddlevideo_fast.io.files import fingerprint, local_copy, whence
 from paddlevideo_fast.io.urls import without_checksum
 from paddlevideo_fast.modeling.backbones.base import Backbone
-from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
+from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, resolved
 from paddlevideo_fast.registry import WEIGHT_RECORDS
 
 _MIN_SHARE = 0.9
@@ -77,7 +77,7 @@ def read_arrays(file: mmap.mmap) -> Any:
     Raises:
         PickleError: the file is damaged, no pickle, or refers to anything but arrays.
     """
-    return settle(read_pickle(file, array_table()))
+    return resolved(read_pickle(file, array_table()))
 
 
 class ClassNames(NamedTuple):
@@ -337,8 +337,8 @@ def _take_record(content: dict[str, Any], path: str) -> WeightRecord | None:
 def _share(target: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> float:
     """See `WeightReport.share`."""
     sizes = {name: tensor.size for name, tensor in target.items() if np.any(tensor.numpy())}
-    found = [size for name, size in sizes.items() if name in values]
-    return min(len(found) / len(sizes), sum(found) / sum(sizes.values())) if sizes else 1.0
+    loaded = [size for name, size in sizes.items() if name in values]
+    return min(len(loaded) / len(sizes), sum(loaded) / sum(sizes.values())) if sizes else 1.0
 
 
 RESIZED = "interpolated to the network's clips"
@@ -415,12 +415,12 @@ def _with_classes_of_network(
         return target.numpy()
     if list(own) == list(stored):
         return value
-    places = {name: place for place, name in enumerate(stored)}
-    kept = [(place, places[name]) for place, name in enumerate(own) if name in places]
+    stored_numbers = {name: number for number, name in enumerate(stored)}
+    pairs = [(number, stored_numbers[name]) for number, name in enumerate(own) if name in stored_numbers]
     mixed = target.numpy().copy()
-    for place, stored_place in kept:
-        mixed[..., place] = value[..., stored_place]
-    text = f"kept {len(kept)} of {num_own} classes by name; {num_own - len(kept)} start anew"
+    for number, stored_number in pairs:
+        mixed[..., number] = value[..., stored_number]
+    text = f"kept {len(pairs)} of {num_own} classes by name; {num_own - len(pairs)} start anew"
     report.notes["classes"] = text
     return mixed
 
@@ -442,10 +442,10 @@ def fetch_weights(source: str | Path) -> str:
     except (OSError, StoreAwayError) as error:
         advice = "; or download it by hand and give its path"
         raise WeightError(f"{url}: cannot be fetched: {cause_of(error)}{advice}") from error
-    found = fingerprint(Path(path))["sha256"] if digest else ""
-    if found != digest.lower():
+    actual = fingerprint(Path(path))["sha256"] if digest else ""
+    if actual != digest.lower():
         Path(path).unlink(missing_ok=True)  # the next attempt asks the store again
-        raise WeightError(f"{url}: its SHA-256 is {found}, and not {digest} as the URL says")
+        raise WeightError(f"{url}: its SHA-256 is {actual}, and not {digest} as the URL says")
     return path
 
 
@@ -470,8 +470,8 @@ def numpy_dtype(tensor: paddle.Tensor) -> Any:
 
 
 def _shortened(names: list[str], limit: int = 6) -> str:
-    shown = ", ".join(names[:limit])
-    return f"{shown}, ... ({len(names) - limit} more)" if len(names) > limit else shown
+    listed = ", ".join(names[:limit])
+    return f"{listed}, ... ({len(names) - limit} more)" if len(names) > limit else listed
 
 
 _BACKBONE = "backbone."
@@ -500,5 +500,5 @@ def candidate_names(key: str, backbone: Backbone) -> list[str]:
 
 def _from_sequential(key: str) -> str:
     """PaddleVideo's distillation numbers the parts of a network: `Student.0.` is `Student.backbone.` here."""
-    found = re.fullmatch(r"(Teacher\.|Student\.|)([01])\.(.*)", key)
-    return f"{found[1]}{('backbone', 'head')[int(found[2])]}.{found[3]}" if found else key
+    match = re.fullmatch(r"(Teacher\.|Student\.|)([01])\.(.*)", key)
+    return f"{match[1]}{('backbone', 'head')[int(match[2])]}.{match[3]}" if match else key

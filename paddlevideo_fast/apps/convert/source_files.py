@@ -28,7 +28,7 @@ from paddlevideo_fast.modeling.pickles import (
     array_table,
     check_layout,
     read_pickle,
-    settle,
+    resolved,
     tuple_of,
 )
 from paddlevideo_fast.modeling.weights import map_file, read_arrays
@@ -271,13 +271,13 @@ def _archived(archive: zipfile.ZipFile, num_bytes: int) -> Any:
     if f"{root}/byteorder" in names and archive.read(f"{root}/byteorder") != b"little":
         raise PickleError("was written on a big-endian machine")
     content = _Content(num_bytes)
-    unsettled = content.read(io.BytesIO(archive.read(f"{root}/data.pkl")))
+    unresolved = content.read(io.BytesIO(archive.read(f"{root}/data.pkl")))
     for key, storage in content.storages.items():
         member = f"{root}/data/{key}"
         if member not in names:
             raise PickleError(f"lacks the member '{member[:80]}'")
         storage.data = archive.read(member)
-    return settle(unsettled)
+    return resolved(unresolved)
 
 
 def _checked_root(members: list[zipfile.ZipInfo], num_bytes: int) -> str:
@@ -310,7 +310,7 @@ def read_torch_pickles(file: mmap.mmap) -> Any:
     if not isinstance(machine, Mapping) or machine.get("little_endian") is not True:
         raise PickleError("was written on a big-endian machine")
     content = _Content(len(file))
-    unsettled = content.read(file)
+    unresolved = content.read(file)
     keys = read_pickle(file, {})
     if not isinstance(keys, list):
         raise PickleError("has no list of its storages")
@@ -319,4 +319,4 @@ def read_torch_pickles(file: mmap.mmap) -> Any:
         if storage is None or file.read(8) != struct.pack("<q", storage.num_elements):
             raise PickleError("has other storages than its tensors need")
         storage.data = file.read(storage.num_elements * np.dtype(storage.type.dtype).itemsize)
-    return settle(unsettled)
+    return resolved(unresolved)

@@ -109,11 +109,11 @@ class ClipGeometry:
         """
         self.split([(left, top, False)], width, height)
 
-    def split(self, places: Sequence[tuple[int, int, bool]], width: int, height: int) -> None:
+    def split(self, corners: Sequence[tuple[int, int, bool]], width: int, height: int) -> None:
         """Cuts several rectangles of one size out of the current frame; each becomes a view.
 
         Args:
-            places: (left, top, mirrored) of each.
+            corners: (left, top, mirrored) of each.
             width: of all of them.
             height: of all of them.
 
@@ -122,7 +122,7 @@ class ClipGeometry:
         """
         self.views = [
             self._cut(view, left, top, width, height, flip)
-            for left, top, flip in places
+            for left, top, flip in corners
             for view in self.views
         ]
         self.width, self.height = width, height

@@ -64,20 +64,20 @@ class Resample:
         """The shape of the clip that so many frames make."""
         return len(self._steps) * num_frames, self.height, self.width, 3
 
-    def draw(self, frame: np.ndarray, clip: np.ndarray, places: Sequence[int]) -> None:
+    def draw(self, frame: np.ndarray, clip: np.ndarray, slots: Sequence[int]) -> None:
         """Resamples a frame once for each view.
 
         Args:
             frame: uint8 [H, W, 3], a whole frame.
             clip: uint8 [V * T, height, width, 3], the frames of a view one after the other, to be written.
-            places: which of the T frames of each view this frame is.
+            slots: which of the T frames of each view this frame is.
         """
         num_frames = len(clip) // len(self._steps)
-        first, *repeats = places
+        first, *repeats = slots
         for step, view in zip(self._steps, clip.reshape(len(self._steps), num_frames, *clip.shape[1:])):
             step.draw(frame, view[first])
-            for place in repeats:
-                view[place] = view[first]
+            for slot in repeats:
+                view[slot] = view[first]
 
 
 def shrink_factor(*scales: float) -> int:

@@ -99,11 +99,11 @@ class TorchvisionR2Plus1DConverter(RenamingConverter):
 
     def normalized(self, name: str) -> str:
         """`layer1.0.conv2.0.3.weight` to `s2.0.b.0.t.weight`; `stem.0.weight` to `stem.xy.weight`."""
-        name = re.sub(r"^layer([1-4])", lambda found: f"s{int(found[1]) + 1}", name)
-        name = re.sub(r"\.conv([12])\.", lambda found: f".{'ab'[int(found[1]) - 1]}.", name)
+        name = re.sub(r"^layer([1-4])", lambda match: f"s{int(match[1]) + 1}", name)
+        name = re.sub(r"\.conv([12])\.", lambda match: f".{'ab'[int(match[1]) - 1]}.", name)
         parts = {"0": "xy", "1": "bn", "3": "t"}
         return re.sub(
-            r"^(stem|.*\.[ab]\.0)\.([013])(?=\.)", lambda found: f"{found[1]}.{parts[found[2]]}", name
+            r"^(stem|.*\.[ab]\.0)\.([013])(?=\.)", lambda match: f"{match[1]}.{parts[match[2]]}", name
         )
 
 

@@ -123,10 +123,10 @@ def name_of_paddleclas(key: str, stem: Sequence[str], block_names: Sequence[str]
         stem: names of the convolutions of the stem.
         block_names: names of the blocks of all stages, in order.
     """
-    found = re.fullmatch(r"(stem|blocks)\.(\d+)\.((?:conv\d|short)\.)?(conv|bn)\.(\w+)", key)
-    if not found:
+    match = re.fullmatch(r"(stem|blocks)\.(\d+)\.((?:conv\d|short)\.)?(conv|bn)\.(\w+)", key)
+    if not match:
         return key
-    part, number, layer, kind, leaf = found.groups()
+    part, number, layer, kind, leaf = match.groups()
     owners = stem if part == "stem" else block_names
     inner = f"{layer or ''}{'_conv' if kind == 'conv' else '_batch_norm'}.{leaf}"
     return f"{owners[int(number)]}.{inner}" if int(number) < len(owners) else key
@@ -396,10 +396,10 @@ class TorchvisionConverter(Converter):
             "running_mean": zeros,
             "running_var": ones,
         }
-        made = {self._our_name(shortcut): np.eye(channels, dtype="float32")[:, :, None, None]}
+        added = {self._our_name(shortcut): np.eye(channels, dtype="float32")[:, :, None, None]}
         for leaf, value in norm.items():
-            made[self._our_name(shortcut._replace(kind="bn", leaf=leaf))] = value
-        return made
+            added[self._our_name(shortcut._replace(kind="bn", leaf=leaf))] = value
+        return added
 
     def _our_name(self, layer: _Layer) -> str:
         inner = "_conv.weight" if layer.kind == "conv" else f"_batch_norm.{LEAVES[layer.leaf]}"

@@ -325,7 +325,7 @@ class PySlowFastConverter(RenamingConverter):
 
 def _from_caffe2(name: str) -> str | None:
     """`t_res3_1_branch2b_bn_riv` is `s3.pathway1_res1.branch2.b_bn.running_var`; t_ is the fast pathway."""
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"(?P<fast>t_)?(?:"
         r"(?P<stem>conv1|res_conv1)|"
         r"res(?P<stage>[2-5])_(?P<block>\d+)_branch(?:1|2(?P<layer>[abc]))|"
@@ -334,19 +334,19 @@ def _from_caffe2(name: str) -> str | None:
         r"(?P<bn>_bn)?_(?P<leaf>w|s|b|rm|riv)",
         name,
     )
-    if not found:
+    if not match:
         return None
-    leaf = "weight" if found["leaf"] == "w" else _CAFFE2_LEAVES[found["leaf"]]
-    pathway = 1 if found["fast"] else 0
-    if found["linear"]:
+    leaf = "weight" if match["leaf"] == "w" else _CAFFE2_LEAVES[match["leaf"]]
+    pathway = 1 if match["fast"] else 0
+    if match["linear"]:
         return f"head.projection.{leaf}"
-    if found["stem"]:
-        return f"s1.pathway{pathway}_stem.{'bn' if found['bn'] else 'conv'}.{leaf}"
-    if found["stage"]:
-        layer = f"branch2.{found['layer']}" if found["layer"] else "branch1"
-        block = f"s{found['stage']}.pathway{pathway}_res{found['block']}"
-        return f"{block}.{layer}{found['bn'] or ''}.{leaf}"
-    return f"s{found['fused'] or 1}_fuse.{'bn' if found['bn'] else 'conv_f2s'}.{leaf}"
+    if match["stem"]:
+        return f"s1.pathway{pathway}_stem.{'bn' if match['bn'] else 'conv'}.{leaf}"
+    if match["stage"]:
+        layer = f"branch2.{match['layer']}" if match["layer"] else "branch1"
+        block = f"s{match['stage']}.pathway{pathway}_res{match['block']}"
+        return f"{block}.{layer}{match['bn'] or ''}.{leaf}"
+    return f"s{match['fused'] or 1}_fuse.{'bn' if match['bn'] else 'conv_f2s'}.{leaf}"
 
 
 class PyTorchVideoConverter(RenamingConverter):
@@ -368,13 +368,13 @@ class PyTorchVideoConverter(RenamingConverter):
 
     def __init__(self, state: Weights, network: Network) -> None:
         super().__init__(state, network)
-        numbers = {int(found[1]) for found in (re.match(r"blocks\.(\d+)\.", name) for name in state) if found}
+        numbers = {int(match[1]) for match in (re.match(r"blocks\.(\d+)\.", name) for name in state) if match}
         self._stages = {str(number): stage for stage, number in enumerate(sorted(numbers), start=1)}
 
     def normalized(self, name: str) -> str:
         """`blocks.0.multipathway_blocks.1.conv.weight` to `s1.1.conv.weight`; a single pathway is 0."""
-        found = re.fullmatch(r"blocks\.(\d+)\.(?:multipathway_blocks\.([01])\.)?(.+)", name)
-        return f"s{self._stages[found[1]]}.{found[2] or 0}.{found[3]}" if found else name
+        match = re.fullmatch(r"blocks\.(\d+)\.(?:multipathway_blocks\.([01])\.)?(.+)", name)
+        return f"s{self._stages[match[1]]}.{match[2] or 0}.{match[3]}" if match else name
 
 
 class MMAction2ClipConverter(RenamingConverter):
@@ -403,13 +403,13 @@ class MMAction2ClipConverter(RenamingConverter):
 
     def normalized(self, name: str) -> str:
         """`backbone.fast_path.layer1.0.conv2.bn.weight` to `1.s2.0.b.bn.weight`; a single pathway is 0."""
-        found = re.fullmatch(r"backbone\.(?:(slow|fast)_path\.)?(.+)", name)
-        if not found:
+        match = re.fullmatch(r"backbone\.(?:(slow|fast)_path\.)?(.+)", name)
+        if not match:
             return name
-        layer = re.sub(r"^conv1(?=_lateral)", "s1", found[2])
+        layer = re.sub(r"^conv1(?=_lateral)", "s1", match[2])
         layer = re.sub(r"^layer([1-4])", lambda stage: f"s{int(stage[1]) + 1}", layer)
         layer = re.sub(r"(?<=\.)conv([1-3])(?=\.)", lambda number: "abc"[int(number[1]) - 1], layer)
-        return f"{int(found[1] == 'fast')}.{layer}"
+        return f"{int(match[1] == 'fast')}.{layer}"
 
     def classifier_steps(self) -> Sequence[Step]:
         if _FAST_CLASSIFIED not in self.state:

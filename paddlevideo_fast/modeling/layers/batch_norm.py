@@ -40,21 +40,21 @@ class _Normalized(PyLayer):
         # known here alone: what `saved_tensor` gives may be copies, as with RUNTIME.recompute
         ctx.has_gradient = [not each.stop_gradient for each in (x, weight, bias)]
         ctx.options = norm._options
-        return _batch_norm(_taken(x), mean, variance, weight, bias, **ctx.options).astype(x.dtype)
+        return _batch_norm(_in_kernel_type(x), mean, variance, weight, bias, **ctx.options).astype(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[Any, ...]:
         x, weight, bias, mean, variance, count = ctx.saved_tensor()
-        taken_x = _taken(x)
+        kernel_x = _in_kernel_type(x)
         with paddle.enable_grad():
-            leaves = [_leaf(each) for each in (taken_x, weight, bias)]
+            leaves = [_leaf(each) for each in (kernel_x, weight, bias)]
             output = _batch_norm(leaves[0], mean, variance, *leaves[1:], **ctx.options)
-        direct, of_weight, of_bias = paddle.grad(output, leaves, _taken(gradient))
+        direct, of_weight, of_bias = paddle.grad(output, leaves, _in_kernel_type(gradient))
         sums = ctx.group.all_sum(paddle.concat([of_weight, of_bias]).astype("float64"))
         scale = weight * paddle.rsqrt(variance + ctx.options["epsilon"])
         slope, offset = ((part / count).astype(weight.dtype) * -scale for part in paddle.split(sums, 2))
         # slope · x̂ + offset is what the statistics pass on, and a batch norm itself
-        passed_on = _batch_norm(taken_x, mean, variance, slope, offset, **ctx.options)
+        passed_on = _batch_norm(kernel_x, mean, variance, slope, offset, **ctx.options)
         of_x = direct + passed_on if ctx.counts else direct
         gradients = of_x.astype(x.dtype), of_weight, of_bias
         wanted = (each if has else None for each, has in zip(gradients, ctx.has_gradient))
@@ -72,7 +72,7 @@ def _wide(x: paddle.Tensor) -> paddle.Tensor:
     return x if x.dtype in (paddle.float32, paddle.float64) else x.astype("float32")
 
 
-def _taken(x: paddle.Tensor) -> paddle.Tensor:
+def _in_kernel_type(x: paddle.Tensor) -> paddle.Tensor:
     """What Paddle's batch norm takes: on a CPU it has no kernel for 16 bits, and elsewhere it sums in 32."""
     return _wide(x) if x.place.is_cpu_place() else x
 
@@ -272,8 +272,8 @@ class SubBatchNorm(nn.Layer):
                 for running, new in ((self._mean, mean), (self._variance, variance)):
                     updated = running * self._momentum + new * (1 - self._momentum)
                     # only a group to which this process adds nothing may have no values at all
-                    kept = updated if self._counts else paddle.where(count > 0, updated, running)
-                    paddle.assign(kept, running)
+                    new_running = updated if self._counts else paddle.where(count > 0, updated, running)
+                    paddle.assign(new_running, running)
                 count = count.clip(min=1.0)
             return _Normalized.apply(x, self.weight, self.bias, mean, variance, count, self)
 

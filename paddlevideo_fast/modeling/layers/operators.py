@@ -50,11 +50,11 @@ def constant(tensor_of: Callable[..., paddle.Tensor], *arguments: Hashable) -> p
     """
     if not paddle.in_dynamic_mode():
         return tensor_of(*arguments)
-    return _kept(tensor_of, arguments, paddle.get_device())
+    return _cached(tensor_of, arguments, paddle.get_device())
 
 
 @functools.lru_cache(maxsize=64)
-def _kept(
+def _cached(
     tensor_of: Callable[..., paddle.Tensor], arguments: tuple[Hashable, ...], device: str
 ) -> paddle.Tensor:
     return tensor_of(*arguments)
