@@ -161,11 +161,11 @@ def training_setup(
     """
     spec, distribution = plan.spec, distribution or Distribution()
     paddle.seed(spec.run.seed)
-    told = tune_gpu(plan.has_fixed_shapes, spec.run.amp)
+    tuning = tune_gpu(plan.has_fixed_shapes, spec.run.amp)
     load_pretrained &= not any(extension.brings_weights for extension in spec.extensions)
     model = build_for_clips(spec.model, spec.run.amp, load_pretrained, class_names(spec))
-    if told:
-        logger.info("device: %s%s", told, ", channels last" if model.layout == "NTHWC" else "")
+    if tuning:
+        logger.info("device: %s%s", tuning, ", channels last" if model.layout == "NTHWC" else "")
     if spec.run.multigrid:
         num_frames, side, _ = plain_clip(spec, plan.pipelines)
         backbone_of(model)[0].full_clip = (num_frames, side, side)

@@ -87,10 +87,10 @@ def require_weights(extensions: Sequence[Extension], backbone: Mapping[str, Any]
 
 def _report(spec: RunSpec, problems: Iterable[Problem]) -> None:
     """Raises the errors together; else logs the warnings, each once."""
-    found = list(problems)
-    if errors := [spec.config.problem(key, text) for key, text, is_error in found if is_error]:
+    listed = list(problems)
+    if errors := [spec.config.problem(key, text) for key, text, is_error in listed if is_error]:
         raise ConfigError(errors)
-    for key, text, _ in found:
+    for key, text, _ in listed:
         spec.warn(key, text)
 
 
@@ -100,13 +100,13 @@ def _report(spec: RunSpec, problems: Iterable[Problem]) -> None:
 def _of_environment(spec: RunSpec) -> Problems:
     """Options that cannot take effect here, and flags that Paddle does not know."""
     on_cpu = gpu_number(paddle.get_device()) is None
-    known = paddle.base.core.globals().keys()
+    flags = paddle.base.core.globals().keys()
     for variable in spec.runtime.environment():
         name = variable[6:] if variable.startswith("FLAGS_") else "tf32"
         if on_cpu and name in spec.runtime.gpu_only:
             text = "it is for GPUs, and Paddle computes on the CPU here; take it out"
             yield Problem(f"RUNTIME.{name}", text)
-        elif name != "tf32" and variable not in known:
+        elif name != "tf32" and variable not in flags:
             yield Problem(f"RUNTIME.{name}", f"Paddle {paddle.__version__} has no {variable}; take it out")
         elif variable not in os.environ:
             text = "Paddle reads it at its import, which came first; start through paddlevideo-fast train, or"

@@ -248,7 +248,7 @@ def quiet_import() -> Iterator[None]:
     """
     warnings.filterwarnings("ignore", module=r"paddle\..*")
     sys.stderr.flush()
-    kept, in_main_thread = os.dup(2), threading.current_thread() is threading.main_thread()
+    console, in_main_thread = os.dup(2), threading.current_thread() is threading.main_thread()
     if ends := in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     with tempfile.TemporaryFile() as caught:
@@ -261,11 +261,11 @@ def quiet_import() -> Iterator[None]:
             raise
         except BaseException:
             caught.seek(0)
-            os.write(kept, caught.read())
+            os.write(console, caught.read())
             raise
         finally:
             sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(console, 2)
+            os.close(console)
             if ends:
                 signal.signal(signal.SIGINT, signal.default_int_handler)

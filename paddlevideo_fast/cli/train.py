@@ -115,10 +115,10 @@ def run(args: argparse.Namespace) -> int:
             "train ...  or leave the flag out"
         )
     prepare_run(args.config, args.override)
-    overrides, told = overrides_of(args)
+    overrides, note = overrides_of(args)
     cfg = load_for_run(args, overrides, logs=True, ready=True)
-    if told:
-        get_logger(__name__).info(told)
+    if note:
+        get_logger(__name__).info(note)
     from paddlevideo_fast import assembly
     from paddlevideo_fast.engine import TrainingInterrupted
 
@@ -161,5 +161,5 @@ def overrides_of(args: argparse.Namespace) -> tuple[list[str], str]:
         return overrides, ""
     config = load_config(args.config, overrides, check=False)
     import_plugins(config)
-    more, told = scaled(config, epochs, batch_size, int(os.environ.get("PADDLE_TRAINERS_NUM", "1")))
-    return [*overrides, *more], told
+    more, note = scaled(config, epochs, batch_size, int(os.environ.get("PADDLE_TRAINERS_NUM", "1")))
+    return [*overrides, *more], note

@@ -41,8 +41,8 @@ def built_in(name: str) -> str | None:
     if name.startswith("configs/"):
         path = os.path.join(config_folder().parent, name)
         return path if os.path.isfile(path) else None
-    found = built_in_configs().get(name)
-    return str(found) if found else None
+    file = built_in_configs().get(name)
+    return str(file) if file else None
 
 
 def hint_at_configs(name: str) -> str:
@@ -55,5 +55,5 @@ def hint_at_configs(name: str) -> str:
         return ""
     near = [other for other in names if stem.lower() in other] or difflib.get_close_matches(stem, names)
     near.sort(key=lambda other: not other.startswith(stem))
-    found = f"did you mean {', '.join(near[:5])}?" if near else "paddlevideo-fast zoo  lists them"
-    return f"; no built-in config has this name, either; {found}"
+    hint = f"did you mean {', '.join(near[:5])}?" if near else "paddlevideo-fast zoo  lists them"
+    return f"; no built-in config has this name, either; {hint}"

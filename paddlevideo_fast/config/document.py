@@ -194,7 +194,7 @@ class Findings:
         earlier = self.config.inherited[path]
         self.left_out.setdefault((name, value, earlier), []).append(key)
 
-    def settle(self) -> None:
+    def report(self) -> None:
         """Takes out of the config what has no effect, and says so once.
 
         Raises:

@@ -108,9 +108,9 @@ def check_config(config: Config, root: Group = ROOT, problems: Sequence[str] = (
     other_tasks = annexes.load("advice", "task")
     if other_tasks is not None:
         other_tasks.refuse(config)
-    found = Findings(config, [*problems])
-    root.check(config, (), found)
-    found.settle()
+    findings = Findings(config, [*problems])
+    root.check(config, (), findings)
+    findings.report()
 
 
 def _hint_at_init(folder: str) -> str:
@@ -126,8 +126,8 @@ def _refuse_secrets(config: Config) -> None:
     advice = (
         "the config is saved beside the checkpoints. Leave it out, and give it as the store's driver reads it"
     )
-    found = [(path, secret_in(text)) for path, text in leaves(config) if isinstance(text, str)]
-    problems = [config.problem(path, f"the URL holds {what}, and {advice}") for path, what in found if what]
+    secrets = [(path, secret_in(text)) for path, text in leaves(config) if isinstance(text, str)]
+    problems = [config.problem(path, f"the URL holds {what}, and {advice}") for path, what in secrets if what]
     if problems:
         raise ConfigError(problems)
 

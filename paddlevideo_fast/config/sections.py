@@ -53,8 +53,10 @@ class Arguments(NamedTuple):
 
     def with_role(self, *roles: Role) -> dict[str, Any]:
         """The values of the arguments that have one of the roles, defaults included, by their names."""
-        known = arguments_of(self.cls).values()
-        return {item.name: self.given.get(item.name, item.default) for item in known if item.role in roles}
+        arguments = arguments_of(self.cls).values()
+        return {
+            item.name: self.given.get(item.name, item.default) for item in arguments if item.role in roles
+        }
 
     def key(self, name: str) -> str:
         """The dotted key of an argument."""
@@ -64,14 +66,14 @@ class Arguments(NamedTuple):
 class Section:
     """What may stand at a key of a config."""
 
-    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
+    def check(self, value: Any, path: KeyPath, findings: Findings) -> None:
         """Notes everything about the `value` at `path` that is wrong or has no effect."""
         raise NotImplementedError
 
-    def check_argument(self, value: Any, hint: Any, path: KeyPath, found: Findings) -> None:
+    def check_argument(self, value: Any, hint: Any, path: KeyPath, findings: Findings) -> None:
         """Checks an argument with the annotation `hint` whose value is this section, or null if that fits."""
         if value is not None or list(mismatches(None, hint)):
-            self.check(value, path, found)
+            self.check(value, path, findings)
 
     def build(self, value: Any) -> Any:
         """What a constructor receives for a checked `value`."""
@@ -94,29 +96,31 @@ class Component(Section):
     registry: Registry
     purpose: str = ""
 
-    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
+    def check(self, value: Any, path: KeyPath, findings: Findings) -> None:
         tag = tag_of(self.registry)
         if not isinstance(value, Mapping):
-            found.wrong_value(path, value, "a mapping")
+            findings.wrong_value(path, value, "a mapping")
         elif tag not in value:
-            found.problem(path, f"'{tag}' is missing; known: {', '.join(self.registry.names())}")
+            findings.problem(path, f"'{tag}' is missing; known: {', '.join(self.registry.names())}")
         else:
-            cls = _look_up(self.registry, value[tag], (*path, tag), found)
+            cls = _look_up(self.registry, value[tag], (*path, tag), findings)
             if cls is not None:
                 given = {key: item for key, item in value.items() if key != tag}
-                for key in self._not_shared(cls, given, path, found):
-                    found.leave_out((*path, tag), value[tag], key)
+                for key in self._not_shared(cls, given, path, findings):
+                    findings.leave_out((*path, tag), value[tag], key)
                     del given[key]
-                check_arguments(cls, given, path, found)
+                check_arguments(cls, given, path, findings)
 
-    def check_argument(self, value: Any, hint: Any, path: KeyPath, found: Findings) -> None:
+    def check_argument(self, value: Any, hint: Any, path: KeyPath, findings: Findings) -> None:
         if isinstance(value, Mapping):
-            self.check(value, path, found)
+            self.check(value, path, findings)
         elif list(mismatches(value, hint)):  # a plain number may do for a learning rate
             allowed = [*plain_alternatives(hint), f"a mapping with '{tag_of(self.registry)}'"]
-            found.wrong_value(path, value, " or ".join(allowed))
+            findings.wrong_value(path, value, " or ".join(allowed))
 
-    def _not_shared(self, cls: type, given: Mapping[str, Any], path: KeyPath, found: Findings) -> list[str]:
+    def _not_shared(
+        self, cls: type, given: Mapping[str, Any], path: KeyPath, findings: Findings
+    ) -> list[str]:
         """Arguments that were written for another component, and that `cls` has not or means differently.
 
         An argument with another default is another argument: the `suffix` of a FrameDataset names frames,
@@ -124,11 +128,11 @@ class Component(Section):
         """
         arguments, parts, others = arguments_of(cls), parts_of(cls), []
         for key, value in given.items():
-            earlier = found.config.inherited.get((*path, key))
+            earlier = findings.config.inherited.get((*path, key))
             if earlier is None or key in parts:
                 continue
-            known = arguments_of(self.registry.get(earlier)) if earlier in self.registry else {}
-            shared = key in arguments and key in known and known[key].default == arguments[key].default
+            before = arguments_of(self.registry.get(earlier)) if earlier in self.registry else {}
+            shared = key in arguments and key in before and before[key].default == arguments[key].default
             if not shared or list(mismatches(value, arguments[key].hint)):
                 others.append(key)
         return others
@@ -155,13 +159,13 @@ class ComponentList(Section):
     purpose: str = ""
     plain_names: bool = False
 
-    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
-        for name, arguments, here in named_items(value, path, found, self.plain_names):
-            cls = _look_up(self.registry, name, here, found)
+    def check(self, value: Any, path: KeyPath, findings: Findings) -> None:
+        for name, arguments, here in named_items(value, path, findings, self.plain_names):
+            cls = _look_up(self.registry, name, here, findings)
             if cls is not None and not isinstance(arguments, (Mapping, type(None))):
-                found.wrong_value((*here, name), arguments, "a mapping of arguments")
+                findings.wrong_value((*here, name), arguments, "a mapping of arguments")
             elif cls is not None:
-                check_arguments(cls, arguments or {}, (*here, name), found)
+                check_arguments(cls, arguments or {}, (*here, name), findings)
 
     def build(self, value: Any) -> Any:
         return build_list(self.registry, value)
@@ -193,45 +197,45 @@ class Group(Section):
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     purpose: str = ""
 
-    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
+    def check(self, value: Any, path: KeyPath, findings: Findings) -> None:
         if not isinstance(value, Mapping):
-            found.wrong_value(path, value, "a mapping")
+            findings.wrong_value(path, value, "a mapping")
             return
         for name in self.required:
             other = self.replaced_by.get(name)
             replaced = other is not None and value.get(other) is not None
             if value.get(name) is None and not replaced:
-                found.problem((*path, name), "this section is missing")
+                findings.problem((*path, name), "this section is missing")
             elif value.get(name) is not None and replaced:
-                found.problem((*path, name), f"{other} stands for it; keep one of the two")
+                findings.problem((*path, name), f"{other} stands for it; keep one of the two")
         settings = {key: item for key, item in value.items() if key not in self.members}
         if self.takes_options:
-            settings = self._check_options(settings, path, found)
+            settings = self._check_options(settings, path, findings)
         if self.settings:
             is_known = set(settings) <= {*arguments_of(self.settings)}
             known = [] if is_known else [*self.all_members(), *self.options_at_top()]
             at_top = {} if path or is_known else {key: [*holders(self, key, value)] for key in settings}
-            check_arguments(self.settings, settings, path, found, known=known, owner="", deeper=at_top)
+            check_arguments(self.settings, settings, path, findings, known=known, owner="", deeper=at_top)
         else:
             for key in settings:
-                found.problem((*path, key), f"unknown key{did_you_mean(key, self.members)}")
+                findings.problem((*path, key), f"unknown key{did_you_mean(key, self.members)}")
         for name, section in self.members.items():
             if value.get(name) is not None:  # null turns off what a base turned on
-                section.check(value[name], (*path, name), found)
+                section.check(value[name], (*path, name), findings)
         for having, needed in self.needs.items():
-            if found.config.holds(having):
-                found.problems += found.config.missing(having, *needed)
+            if findings.config.holds(having):
+                findings.problems += findings.config.missing(having, *needed)
 
-    def _check_options(self, given: Mapping[str, Any], path: KeyPath, found: Findings) -> dict[str, Any]:
+    def _check_options(self, given: Mapping[str, Any], path: KeyPath, findings: Findings) -> dict[str, Any]:
         """Checks what belongs to extensions, and returns the rest."""
         own = {key: registries.EXTENSIONS.get(key) for key in given if key in registries.EXTENSIONS}
         for cls in dict.fromkeys(own.values()):
             at_top = {key: given[key] for key, owner in own.items() if owner is cls}
             for key in [key for key in at_top if has_section(cls, key)]:
                 if (section := at_top.pop(key)) is not None:
-                    Group(settings=cls).check(section, (*path, key), found)
+                    Group(settings=cls).check(section, (*path, key), findings)
             if at_top:
-                check_arguments(cls, at_top, path, found)
+                check_arguments(cls, at_top, path, findings)
         return {key: item for key, item in given.items() if key not in own}
 
     def all_members(self) -> dict[str, Section]:
@@ -281,8 +285,8 @@ class Unsupported(Section):
 
     reason: str
 
-    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
-        found.has_no_effect(path, ".".join(map(str, path)), self.reason)
+    def check(self, value: Any, path: KeyPath, findings: Findings) -> None:
+        findings.has_no_effect(path, ".".join(map(str, path)), self.reason)
 
 
 def holders(root: Group, key: str, value: Any) -> Iterator[str]:
@@ -329,7 +333,7 @@ def check_arguments(
     cls: type,
     given: Mapping[str, Any],
     path: KeyPath,
-    found: Findings,
+    findings: Findings,
     known: Iterable[str] = (),
     owner: str | None = None,
     deeper: Mapping[str, Sequence[str]] | None = None,
@@ -340,7 +344,7 @@ def check_arguments(
         cls: the class.
         given: its arguments.
         path: their section.
-        found: collects what is wrong.
+        findings: collects what is wrong.
         known: other keys of the section, for suggestions.
         owner: what messages say of the class; None: its name.
         deeper: by an unknown key, the sections that know it.
@@ -352,29 +356,29 @@ def check_arguments(
     for key, value in given.items():
         here = (*path, key)
         if key in arguments and key in parts:
-            parts[key].check_argument(value, arguments[key].hint, here, found)
+            parts[key].check_argument(value, arguments[key].hint, here, findings)
         elif key in arguments:
             for item in mismatches(value, arguments[key].hint, here):
-                found.wrong_value(item.path, item.value, item.expected)
+                findings.wrong_value(item.path, item.value, item.expected)
         elif key in ignored:
-            found.has_no_effect(here, cls.__name__, ignored[key])
+            findings.has_no_effect(here, cls.__name__, ignored[key])
         elif key in refused:
-            found.problem(here, refused[key])
+            findings.problem(here, refused[key])
         else:
-            places = (deeper or {}).get(key) or []
-            places = [each for each in places if found.config.holds(each.rpartition(".")[0])] or places
-            near = f"; did you mean {' or '.join(places)}?" if places else ""
-            found.problem(here, f"unknown key{owner}{near or did_you_mean(key, [*arguments, *known])}")
+            keys = (deeper or {}).get(key) or []
+            keys = [each for each in keys if findings.config.holds(each.rpartition(".")[0])] or keys
+            near = f"; did you mean {' or '.join(keys)}?" if keys else ""
+            findings.problem(here, f"unknown key{owner}{near or did_you_mean(key, [*arguments, *known])}")
     for name, argument in arguments.items():
         if argument.required and name not in given:
-            found.problem((*path, name), f"missing{owner}; expected {describe(argument.hint)}")
+            findings.problem((*path, name), f"missing{owner}; expected {describe(argument.hint)}")
 
 
 def named_items(
-    value: Any, path: KeyPath, found: Findings | None = None, plain_names: bool = False
+    value: Any, path: KeyPath, findings: Findings | None = None, plain_names: bool = False
 ) -> Iterator[tuple[Any, Any, KeyPath]]:
-    """Name, content and path of each item of a list of one-key mappings; notes what is none in `found`."""
-    wrong: Callable[..., Any] = found.wrong_value if found else lambda *about: None
+    """Name, content and path of each item of a list of one-key mappings; notes what is none in `findings`."""
+    wrong: Callable[..., Any] = findings.wrong_value if findings else lambda *about: None
     if not isinstance(value, list):
         names = "names and " if plain_names else ""
         wrong(path, value, f"a list of {names}one-key mappings")
@@ -388,14 +392,14 @@ def named_items(
             wrong((*path, index), item, "one name, with its arguments indented below it")
 
 
-def _look_up(registry: Registry, name: Any, path: KeyPath, found: Findings) -> type | None:
+def _look_up(registry: Registry, name: Any, path: KeyPath, findings: Findings) -> type | None:
     if not isinstance(name, str):
-        found.wrong_value(path, name, f"the name of a {registry.kind}")
+        findings.wrong_value(path, name, f"the name of a {registry.kind}")
         return None
     try:
         cls = registry.get(name)
     except KeyError as error:
-        found.problem(path, str(error.args[0]))
+        findings.problem(path, str(error.args[0]))
         return None
     if not is_own(cls):  # an annotation of a user may be one that the check does not know
         try:
@@ -403,7 +407,7 @@ def _look_up(registry: Registry, name: Any, path: KeyPath, found: Findings) -> t
                 describe(argument.hint)
         except Exception as error:
             text = f"the constructor of {name} cannot be checked: {type(error).__name__}: {error}"
-            found.problem(path, text)
+            findings.problem(path, text)
             return None
     return cls
 
@@ -479,10 +483,10 @@ def require_kind(key: str, registry: Registry, items: Sequence[NamedItem], base:
 def _wrong_names(cls: type, given: set[str]) -> list[str]:
     """What a check would say about the names of the arguments; a section that code wrote has met none."""
     arguments = arguments_of(cls)
-    known = {*arguments, *getattr(cls, "injected", ())}
+    names = {*arguments, *getattr(cls, "injected", ())}
     unknown = [
         f"{key}: unknown key for {cls.__name__}{did_you_mean(key, arguments)}"
-        for key in sorted(given - known)
+        for key in sorted(given - names)
     ]
     return unknown + [
         f"{name}: missing for {cls.__name__}; expected {describe(argument.hint)}"

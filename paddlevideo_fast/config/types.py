@@ -141,16 +141,16 @@ def arguments_of(cls: type) -> Mapping[str, Argument]:
     """
     hidden = {"self", *getattr(cls, "injected", ()), *getattr(cls, "ignored_arguments", ())}
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    found: dict[str, Argument] = {}
+    arguments: dict[str, Argument] = {}
     for constructor in (vars(owner)["__init__"] for owner in cls.__mro__ if "__init__" in vars(owner)):
         hints = typing.get_type_hints(constructor, include_extras=True)
         parameters = inspect.signature(constructor).parameters
         for name, parameter in parameters.items():
             if name not in hidden and parameter.kind in named:
-                found.setdefault(name, Argument(name, hints.get(name, Any), parameter.default))
+                arguments.setdefault(name, Argument(name, hints.get(name, Any), parameter.default))
         if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
             break
-    return found
+    return arguments
 
 
 def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:

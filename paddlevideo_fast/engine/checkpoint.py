@@ -94,12 +94,12 @@ def load_checkpoint(prefix: str) -> Snapshot:
         raise CheckpointError(f"no checkpoint '{prefix}': there is no file '{prefix}.pdparams'")
     record: dict[str, Any] = {}
     if Path(prefix + ".json").exists():
-        found = read_mark(Path(prefix + ".json"))
-        if found is None:
+        mark = read_mark(Path(prefix + ".json"))
+        if mark is None:
             raise CheckpointError(
                 f"'{prefix}.json' cannot be read or lacks a part; choose another checkpoint with -o resume="
             )
-        record = found
+        record = mark
     elif not Path(prefix + ".pdopt").exists():
         raise CheckpointError(
             f"'{prefix}.pdparams' are weights alone, without the '.json' and '.pdopt' of a checkpoint; "
@@ -161,11 +161,11 @@ def restore_optimizer(optimizer: Any, model: Any, state: Mapping[str, Any]) -> N
     """Restores what `portable_state` gave; ignores names of another toolkit, with a warning."""
     names = {structured: parameter.name for structured, parameter in model.named_parameters()}
     renamed = {_renamed(key, names, "_"): value for key, value in state.items()}
-    known = {key: value for key, value in renamed.items() if key is not None}
-    if state and not known:
+    named = {key: value for key, value in renamed.items() if key is not None}
+    if state and not named:
         logger.warning("the optimizer state is under names of another toolkit: the optimizer starts afresh")
         return
-    optimizer.set_state_dict({key: paddle.to_tensor(value) for key, value in known.items()})
+    optimizer.set_state_dict({key: paddle.to_tensor(value) for key, value in named.items()})
 
 
 def apply_restored_state(optimizer: Any) -> None:

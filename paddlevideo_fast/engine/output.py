@@ -153,10 +153,10 @@ class CheckpointStore:
 
     def _save_elsewhere(self, tag: str, snapshot: Snapshot) -> Path | None:
         """The prefix of a checkpoint outside the folder; None where it cannot be written either."""
-        place = self.folder.absolute()
-        for parent in (place.parent, None):
+        path = self.folder.absolute()
+        for parent in (path.parent, None):
             try:
-                folder = Path(tempfile.mkdtemp(prefix=f"{place.name}-saved-", dir=parent))
+                folder = Path(tempfile.mkdtemp(prefix=f"{path.name}-saved-", dir=parent))
             except OSError:
                 continue
             try:
@@ -196,8 +196,8 @@ class CheckpointStore:
 
     def latest(self) -> str | None:
         """Prefix of the newest complete checkpoint."""
-        found = self.complete()
-        return found[-1][-1] if found else None
+        checkpoints = self.complete()
+        return checkpoints[-1][-1] if checkpoints else None
 
     def remove_all_but(self, num_kept: int) -> None:
         """Removes all checkpoints but the `num_kept` newest; what cannot be removed stays, with a warning."""
@@ -281,19 +281,19 @@ class CheckpointStore:
         if checkpoint is None or Path(checkpoint.prefix).resolve().parent != self.folder.resolve():
             self._require_no_weights()
             moved = self._earlier_files()
-            told = f"'{self.folder}' held an earlier run: moved to '%s' (-o resume=auto goes on with a run)"
+            text = f"'{self.folder}' held an earlier run: moved to '%s' (-o resume=auto goes on with a run)"
         else:
             position = state.step, state.epoch
             later = [prefix for step, epoch, prefix in self.complete() if (step, epoch) > position]
             moved = [path for prefix in later for path in self.files(prefix)]
-            told = f"{len(later)} checkpoints after the resumed one were moved to '%s'"
+            text = f"{len(later)} checkpoints after the resumed one were moved to '%s'"
             if moved:  # trackers begin another run, with the records up to here
                 self._require_no_weights()
                 moved += [self.folder / name for name in _TRACKED if (self.folder / name).exists()]
         target = move_aside(self.folder, moved)
         self.mirror.discard(moved)
         if target is not None:
-            logger.info(told, target)
+            logger.info(text, target)
 
     def _require_no_weights(self) -> None:
         """Raises `CheckpointError` where a URL holds weights of a run."""
@@ -310,8 +310,8 @@ class CheckpointStore:
             re.escape(self.name) + r"_((epoch|step)_\d+|best|average(_last\d+|_greedy)?(_report)?)"
             r"\.(pdparams|pdopt|pdstates|json)"
         )  # not a glob: another model's name may begin with this one's
-        found = [self.folder / file for file in (*_RUN_FILES, *_TRACKED) if (self.folder / file).exists()]
-        return found + [path for path in self.folder.iterdir() if pattern.fullmatch(path.name)]
+        files = [self.folder / file for file in (*_RUN_FILES, *_TRACKED) if (self.folder / file).exists()]
+        return files + [path for path in self.folder.iterdir() if pattern.fullmatch(path.name)]
 
 
 class ReadOnlyStore(CheckpointStore):
@@ -396,13 +396,13 @@ class BackgroundStore(CheckpointStore):
 
 def _complete(folder: Any, name: str) -> list[tuple[int, int, str]]:
     """See `CheckpointStore.complete`; `name` is a pattern."""
-    mark, found = re.compile(rf"{name}_(epoch|step)_\d+\.json"), []
+    mark, checkpoints = re.compile(rf"{name}_(epoch|step)_\d+\.json"), []
     for path in folder.iterdir() if folder.is_dir() else ():
         record = read_mark(path) if mark.fullmatch(path.name) else None
         if record is not None:
             position = record["trainer"]["step"], record["trainer"]["epoch"]
-            found.append((*position, str(path)[: -len(".json")]))
-    return sorted(found)
+            checkpoints.append((*position, str(path)[: -len(".json")]))
+    return sorted(checkpoints)
 
 
 def newest_run(base: str | Path) -> Path | None:
@@ -414,7 +414,9 @@ def newest_run(base: str | Path) -> Path | None:
     numbered = re.compile(re.escape(folder.name) + r"_\d+")
     beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
     runs = [folder, *(path for path in beside if numbered.fullmatch(path.name) and path.is_dir())]
-    saved = [(max(path.stat().st_mtime_ns for path in found), run) for run in runs if (found := _saved(run))]
+    saved = [
+        (max(path.stat().st_mtime_ns for path in weights), run) for run in runs if (weights := _saved(run))
+    ]
     return max(saved)[1] if saved else None
 
 

@@ -66,8 +66,8 @@ class JsonLinesSink(Sink):
         with writing(self.path):
             if self.path.exists():
                 lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-                kept = "".join(line for line in lines if _is_until(line, step, epoch))
-                atomic_write_text(self.path, kept)
+                text = "".join(line for line in lines if _is_until(line, step, epoch))
+                atomic_write_text(self.path, text)
             self._file = FileIO(self.path, "a+")
 
     def write(self, record: Record) -> None:

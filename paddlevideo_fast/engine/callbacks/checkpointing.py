@@ -194,8 +194,8 @@ def _check_identity(trainer: Trainer, checkpoint: Snapshot) -> None:
 
 def _restore_position_from_name(trainer: Trainer, prefix: str) -> None:
     """Takes the number of finished epochs from the name, as PaddleVideo's checkpoints hold no position."""
-    found = re.search(r"_epoch_(\d+)$", prefix)
-    trainer.state.epoch = int(found.group(1)) if found else 0
+    match = re.search(r"_epoch_(\d+)$", prefix)
+    trainer.state.epoch = int(match.group(1)) if match else 0
     trainer.state.step = trainer.steps_before(trainer.state.epoch)
     logger.warning(
         f"'{prefix}' holds weights and optimizer only: the run goes on after epoch {trainer.state.epoch} by "

@@ -109,10 +109,10 @@ class Selection(Extension):
         Raises:
             ConfigError: it does not; the message has the names.
         """
-        name, known = self.metric, {*names, _LOSS}
-        if name is not None and name not in known:
-            hint = did_you_mean(name, known)
-            listed = "" if "known:" in hint else f" Known: {', '.join(sorted(known))}"
+        name, choices = self.metric, {*names, _LOSS}
+        if name is not None and name not in choices:
+            hint = did_you_mean(name, choices)
+            listed = "" if "known:" in hint else f" Known: {', '.join(sorted(choices))}"
             raise ConfigError(f"SELECTION.metric={name}: validation gives no such value{hint}{listed}")
 
     def value_of(self, metrics: Mapping[str, float]) -> tuple[str, float] | None:
@@ -218,16 +218,16 @@ class Evaluation(Callback):
         self._best, self._reference = Score(**state["best"]), Score(**state["reference"])
 
     def _compare(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
-        found, epoch = self.selection.value_of(metrics), trainer.state.epoch
+        measured, epoch = self.selection.value_of(metrics), trainer.state.epoch
         if not math.isfinite(metrics.get("loss", 0.0)):
-            found = None
+            measured = None
             logger.warning(
                 "the validation loss is %s: these weights are no candidate for the best", metrics["loss"]
             )
-        if found is not None and not math.isnan(found[1]):
-            score = self._score(trainer, *found, metrics.get("loss", math.inf))
+        if measured is not None and not math.isnan(measured[1]):
+            score = self._score(trainer, *measured, metrics.get("loss", math.inf))
             if self._is_better(trainer, score, self._best, with_loss=True):
-                self._save_best(trainer, score, found[1])
+                self._save_best(trainer, score, measured[1])
             chosen = {"mean_of": self._best.num_values, "mean": self._best.mean}
             trainer.state.choice = {"validations": len(self._values), **chosen}
             if self._is_better(trainer, score, self._reference, self.selection.min_delta):

@@ -19,12 +19,12 @@ class ListOf(Section):
 
     item: Section
 
-    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
+    def check(self, value: Any, path: KeyPath, findings: Findings) -> None:
         if not isinstance(value, list):
-            found.wrong_value(path, value, "a list")
+            findings.wrong_value(path, value, "a list")
             return
         for index, item in enumerate(value):
-            self.item.check(item, (*path, index), found)
+            self.item.check(item, (*path, index), findings)
 
     def build(self, value: Any) -> Any:
         return [self.item.build(item) for item in value]
@@ -40,9 +40,9 @@ class NamedListOf(Section):
 
     item: Section
 
-    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
-        for name, item, here in named_items(value, path, found):
-            self.item.check(item, (*here, name), found)
+    def check(self, value: Any, path: KeyPath, findings: Findings) -> None:
+        for name, item, here in named_items(value, path, findings):
+            self.item.check(item, (*here, name), findings)
 
     def build(self, value: Any) -> Any:
         return [(name, self.item.build(item)) for pair in value for name, item in pair.items()]
