@@ -23,6 +23,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "SELECTION": "engine.callbacks.evaluation",
         "features": "extensions.features.extension",
         "features_memory_gb": "extensions.features.extension",
+        "RLT": "extensions.run_length.extension",
         "LORA": "extensions.lora.lora",
         "DISTILLATION": "extensions.distillation.extension",
         "report": "extensions.report.extension",
@@ -56,6 +57,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "recognizer": {
         "Pretrain": "extensions.pretraining.model",
         "RecognizerDistillation": "extensions.distillation.model",
+        "RunLengthRecognizer": "extensions.run_length.model",
     },
     "operators": {"cpu": "extensions.cpu.operators"},
     "head": {"VideoMAEDecoder": "extensions.pretraining.model"},

@@ -29,6 +29,12 @@ from paddlevideo_fast.apps.doctor.reading import (
     share_of_cost,
     time_reading,
 )
+from paddlevideo_fast.apps.doctor.repeats import (
+    USUAL,
+    repeated_tokens,
+    shorter_training,
+    takes_run_lengths,
+)
 from paddlevideo_fast.apps.doctor.report import MIN_SPEEDUP, summary
 from paddlevideo_fast.apps.doctor.timing import (
     StepTimes,
@@ -41,7 +47,8 @@ from paddlevideo_fast.assembly import TrainingSetup, plan_run, training_setup
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine import MixedPrecision, Precision, has_dtype
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
-from paddlevideo_fast.loader import ClipRequest
+from paddlevideo_fast.loader import Batch, ClipRequest
+from paddlevideo_fast.loader.collate import make_batch
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.request import group_by_video
 from paddlevideo_fast.machine import num_cores
@@ -129,12 +136,14 @@ class Run:
         cost: of a step.
         reading: of a clip.
         batch_size: clips of a batch.
+        decoded: a batch of the training clips, if the network is one that RLT is for.
     """
 
     parts: TrainingSetup
     cost: StepCost
     reading: ReadingCost
     batch_size: int
+    decoded: Batch | None = None
 
     @property
     def dataset(self) -> ClipDataset:
@@ -185,7 +194,8 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
         num_workers=loader.num_workers,
         num_cores=num_cores(),
     )
-    run = Run(parts, cost, reading, batch_size)
+    decoded = _real_batch(parts, timed, batch_size) if takes_run_lengths(parts.model) else None
+    run = Run(parts, cost, reading, batch_size, decoded)
     found = sorted(suggestions(run, progress), key=lambda suggestion: -(suggestion.gain or 0.0))
     result: dict[str, Any] = {
         "config": cfg.path,
@@ -203,6 +213,8 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
         "model": {**asdict(cost), "step_sec": cost.step_sec},
         "remedies": [{**asdict(suggestion), "helps": suggestion.helps} for suggestion in found],
     }
+    if decoded is not None:
+        result["repeated_tokens"] = repeated_tokens(parts, decoded)
     result["limit"] = limit(result)
     result["summary"] = summary(result)
     return result
@@ -213,6 +225,13 @@ def _fetch(dataset: ClipDataset, videos: Sequence[list[ClipRequest]]) -> None:
     for requests in videos if dataset.is_remote else ():
         with contextlib.suppress(VideoDecodeError):  # the reader tells
             dataset.fetch(requests)
+
+
+def _real_batch(parts: TrainingSetup, videos: Sequence[list[ClipRequest]], batch_size: int) -> Batch | None:
+    """A batch of the training clips; None where none of them decodes."""
+    requests = list(itertools.chain(*videos))[:batch_size]
+    batch = make_batch(parts.split.dataset, requests)
+    return batch if len(batch) else None
 
 
 def _times(factor: float, stages: Mapping[str, float]) -> dict[str, float]:
@@ -310,12 +329,25 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Sugg
         progress(f"trying {name}")
         gain = partial(_gain_of_training, run, factor, size, precision)
         yield _tried(name, how, gain, Exception)  # whatever the device or its memory has against it
+    if run.decoded is not None:
+        yield _run_lengths(run, run.decoded, progress)
     if isinstance(run.parts.model, Recognizer3D) and not run.parts.spec.run.multigrid:
         how = "paddlevideo-fast plan CONFIG  predicts what --multigrid gains, and says what speaks against it"
         yield Suggestion("multigrid", None, "unknown: it depends on the schedule", how)
     yield Suggestion(
         "smaller network", None, "unknown: it depends on the network", "less depth or width in MODEL.backbone"
     )
+
+
+def _run_lengths(run: Run, decoded: Batch, progress: Callable[[str], None]) -> Suggestion:
+    """Training without the tokens that repeat, on real clips."""
+    progress("trying run-length tokens on a batch of the clips")
+
+    def gain() -> float:
+        share = shorter_training(run.parts, decoded, run.reading.clip_shape)
+        return run.cost.scaled(share, 1)
+
+    return _tried("run-length tokens", f"-o RLT.threshold={USUAL:g}; may cost accuracy", gain, Exception)
 
 
 def _gain_of_training(run: Run, factor: int, size: Sequence[int], precision: Precision | None) -> float:

@@ -67,12 +67,21 @@ def report(result: Mapping[str, Any]) -> str:
             lines += [f"  {_shown(part, name):<30}{sec * 1e3:>8.1f}{_bar(sec, stages)}"] if sec else []
         if part == "reading":
             lines += [f"    {name:<24}{sec * 1e3:>12.1f}" for name, sec in result["augment_sec"].items()]
-    lines += ["", _SUMS, "", f"{'change':<28}{'predicted':>12}"]
+    lines += ["", _SUMS, *_of_tokens(result), "", f"{'change':<28}{'predicted':>12}"]
     for suggestion in result["remedies"]:
         gain = "unknown" if suggestion["gain"] is None else f"{suggestion['gain']:.2f}×"
         lines.append(f"{suggestion['name']:<28}{gain:>12}  {suggestion['how']}")
         lines += [] if suggestion["gain"] else [f"{'':<42}({suggestion['basis'][:150]})"]
     return "\n".join([*lines, "", textwrap.fill(result["summary"], 100)])
+
+
+def _of_tokens(result: Mapping[str, Any]) -> list[str]:
+    """How many tokens repeat, where the network is one that can leave them out."""
+    rows = result.get("repeated_tokens", ())
+    lines = ["", f"{'run-length tokens (RLT)':<28}{'repeated':>12}{'work of the blocks':>22}"] if rows else []
+    return lines + [
+        f"  threshold {row['threshold']:<16g}{row['repeated']:>12.0%}{row['work']:>22.0%}" for row in rows
+    ]
 
 
 def _of_reading(result: Mapping[str, Any]) -> str:
