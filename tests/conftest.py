@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from paddlevideo_fast import registry
+from paddlevideo_fast import log, registry
 from paddlevideo_fast.machine import tune_process
 from tests.support import numbered_clips
 from tests.support.forking import Fresh, Template
@@ -57,8 +57,9 @@ def pytest_runtest_makereport() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _untouched_logger() -> None:
-    """Takes away what an earlier run of the command line left on the package's logger."""
+def _untouched_logger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes away what an earlier run of the command line left on the package's logger, and its warnings."""
+    monkeypatch.setattr(log, "_warned", set())
     logger = logging.getLogger("paddlevideo_fast")
     for handler in list(logger.handlers):
         logger.removeHandler(handler)

@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 
-import paddlevideo_fast.log as log
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.config.sections import Component, ComponentList, Group, Unsupported
 from paddlevideo_fast.config.settings import DatasetSettings, RunSettings
@@ -202,7 +201,6 @@ def problems_of(path, *overrides, **options) -> list[str]:
 def texts(monkeypatch):
     """By level, and all under 0, what the config check logs, as if the process had just started."""
     seen: dict[int, list[str]] = {0: [], logging.INFO: [], logging.WARNING: []}
-    monkeypatch.setattr(log, "_warned", set())
     for module in ("document", "load", "yaml_source", "spec"):
         logger = f"paddlevideo_fast.config.{module}._LOGGER"
         monkeypatch.setattr(f"{logger}.log", lambda level, text: [seen[at].append(text) for at in (0, level)])

@@ -11,17 +11,10 @@ from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D, SubBatch
 from tests.distributed import batch_norm_ranks
 from tests.gpu.conftest import REHEARSAL
 from tests.support.forking import Fresh
-from tests.support.fused_norm import operator_over
+from tests.support.fused_norm import Alone, operator_over
 from tests.support.launching import ROOT
 
 CHANNELS = 6
-
-
-class Alone:
-    """A group of this process alone; its batch norms compute as those of several processes do."""
-
-    def all_sum(self, values):
-        return values
 
 
 def computed(where, space, dtype, way):

@@ -13,6 +13,7 @@ import pytest
 from paddlevideo_fast.cli import main
 from tests.support.launching import overriding
 from tests.support.numbered_clips import write_clip
+from tests.support.torch_writer import Runs
 
 
 class Case:
@@ -216,16 +217,6 @@ def clips_of_different_shapes(c):
     c.list_of("".join(f"{path} 0\n" for path in [*names, c.root / "wide.mp4"]))
 
 
-class Evil:
-    """Makes a folder where it is unpickled."""
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.folder),)
-
-
 @case(r"bad\.pdparams")
 def weights_that_are_no_weights(c, content=b"not a pickle at all"):
     (c.root / "bad.pdparams").write_bytes(content)
@@ -234,7 +225,7 @@ def weights_that_are_no_weights(c, content=b"not a pickle at all"):
 
 @case(r"bad\.pdparams")
 def weights_that_run_code(c):
-    weights_that_are_no_weights(c, pickle.dumps({"a": Evil(c.root / "ran")}))
+    weights_that_are_no_weights(c, pickle.dumps({"a": Runs(os.mkdir, str(c.root / "ran"))}))
 
 
 @case(r"tiny_epoch_00001\.pdopt' is missing or altered")

@@ -165,11 +165,9 @@ def test_shards_that_belong_to_ranks_cannot_be_balanced():
 
 
 @pytest.fixture
-def dataset(motion_dataset, tmp_path, caplog, monkeypatch):
+def dataset(motion_dataset, tmp_path, caplog):
     """A function from labels and options to a data set of so many videos, and to what was told."""
     names = [line.rsplit(None, 1)[0] for line in motion_dataset.train_list.read_text().splitlines()]
-
-    monkeypatch.setattr("paddlevideo_fast.log._warned", set())
 
     def make(labels, training=True, **options):
         path = tmp_path / "videos.list"

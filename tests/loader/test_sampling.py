@@ -109,8 +109,7 @@ def test_the_part_of_a_video_that_paddlevideos_decoder_takes(mode, first):
 
 
 @pytest.mark.parametrize("change", [{"backend": "decord"}, {"mode": None}])
-def test_without_pyav_and_a_mode_the_whole_video_counts(change, caplog, monkeypatch):
-    monkeypatch.setattr("paddlevideo_fast.log._warned", set())
+def test_without_pyav_and_a_mode_the_whole_video_counts(change, caplog):
     decode = {"name": "VideoDecoder", "backend": "pyav", "mode": "train", "num_seg": 4, **change}
     sample = {"name": "Sampler", "num_seg": 4, "seg_len": 1, "linspace_sample": True}
     sampler = build_pipeline({"decode": decode, "sample": sample}).sample

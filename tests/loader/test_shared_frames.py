@@ -5,17 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from paddlevideo_fast import log
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
 from tests.loader.building import dataset_of, loader_of
 
 CROP = [{"MultiScaleCrop": {"target_size": 32}}, {"RandomFlip": {}}, {"Image2Array": {}}]
-
-
-@pytest.fixture(autouse=True)
-def _as_before(monkeypatch):
-    monkeypatch.setattr(log, "_warned", set())
 
 
 @pytest.fixture(scope="module")

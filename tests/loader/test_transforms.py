@@ -74,8 +74,7 @@ def test_multi_scale_crop():
     assert seen == pairs
 
 
-def test_settings_without_effect_are_told(caplog, monkeypatch):
-    monkeypatch.setattr("paddlevideo_fast.log._warned", set())
+def test_settings_without_effect_are_told(caplog):
     color.Image2Array()
     Sampler(8, 1, dense_sample=True)
     assert caplog.messages == []

@@ -187,8 +187,7 @@ def test_what_does_not_fit_is_told():
         ({"class_weights": "balanced", "beta": 0.9}, COUNTS, "beta has no effect"),
     ],
 )
-def test_what_has_no_effect_is_told(arguments, counts, text, caplog, monkeypatch):
-    monkeypatch.setattr("paddlevideo_fast.log._warned", set())
+def test_what_has_no_effect_is_told(arguments, counts, text, caplog):
     with caplog.at_level(logging.WARNING, "paddlevideo_fast"):
         CrossEntropyLoss(**arguments).set_class_counts(counts)
     assert [record for record in caplog.messages if text in record]

@@ -11,6 +11,7 @@ from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.layers.batch_norm import set_num_splits, set_sync_group
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from tests.modeling.networks import clips_for, section_of
+from tests.support.fused_norm import Alone
 
 TSM = section_of(stage_blocks=[2, 1, 1, 1])
 
@@ -45,22 +46,13 @@ def check_equal(found, expected):
         np.testing.assert_array_equal(found[name], value, name)
 
 
-class Alone:
-    """A group of one process that shares the statistics of its batches with nobody."""
-
-    is_everyone = False
-
-    def all_sum(self, values):
-        return values.clone()
-
-
 CASES = {
     "tsm": (TSM, {}),
     "slowfast": (section_of("slowfast"), {}),
     "pptsm_v2": (section_of("pptsm_v2"), {}),
     "timesformer": (section_of("timesformer", drop_rate=0.1, attn_drop_rate=0.1, drop_path_rate=0.5), {}),
     "splits": (TSM, {"splits": 3}),
-    "shared statistics": (TSM, {"group": Alone()}),
+    "shared statistics": (TSM, {"group": Alone(is_everyone=False)}),
     "bfloat16 O1": (TSM, {"precision": "O1"}),
     "bfloat16 O2": (TSM, {"precision": "O2"}),
     "some stages": (TSM, {"stages": ["res2", "res4"]}),

@@ -20,7 +20,7 @@ from paddlevideo_fast.modeling.layers.batch_norm import (
     split_statistics,
 )
 from tests.modeling.networks import make
-from tests.support.fused_norm import operator_over
+from tests.support.fused_norm import Alone, operator_over
 
 MOMENTUM, EPSILON, CHANNELS = 0.75, 2.0**-10, 3  # exact in float32, which Paddle keeps them in
 LAYERS = {
@@ -177,15 +177,6 @@ def test_on_a_gpu_paddle_gets_four_axes(kind, mode, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
-class Alone:
-    """A group of this process alone."""
-
-    rank, is_everyone = 0, True
-
-    def all_sum(self, values):
-        return values
-
-
 @pytest.mark.parametrize("frozen", [(), ("weight",), ("bias",), ("weight", "bias"), ("x",)], ids=str)
 @pytest.mark.parametrize("kind", [*LAYERS, "ndhwc"])
 def test_paddles_operator_gives_what_ours_gives(kind, frozen, monkeypatch):
@@ -238,8 +229,7 @@ def test_paddles_operator_is_used_where_a_trial_shows_that_it_shares(
         paddle.assign(paddle.full([1], mean), running_mean)
         return (x,)
 
-    group = Alone()
-    group.is_everyone = is_everyone
+    group = Alone(is_everyone)
     monkeypatch.setattr(batch_norm, "compute_capability", lambda: capability)
     monkeypatch.setattr(paddle._C_ops, "sync_batch_norm_", operator)
     layer = SubBatchNorm2D(CHANNELS)

@@ -13,6 +13,7 @@ from paddlevideo_fast.modeling.backbones import ResNetSlow, ResNetTweaksTSN
 from paddlevideo_fast.modeling.backbones.resnet import name_of_paddleclas
 from paddlevideo_fast.modeling.weights import candidate_names, restored_state, stored_state
 from paddlevideo_fast.registry import WEIGHT_RECORDS
+from tests.support.torch_writer import Runs
 
 
 def randomised(model):
@@ -67,14 +68,6 @@ def test_nested_tensors_and_numpy_scalars_are_read(tmp_path):
     read = read_weights(path)
     np.testing.assert_array_equal(read["master"]["a"], [0, 1, 2])
     assert (read["rate"], read["epoch"]) == (0.5, 3)
-
-
-class Runs:
-    def __init__(self, function, *arguments):
-        self.call = function, arguments
-
-    def __reduce__(self):
-        return self.call
 
 
 @pytest.mark.smoke

@@ -6,7 +6,7 @@ import io
 import pickle
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,16 @@ import numpy as np
 
 STORAGES = {"<f4": "FloatStorage", "<f2": "HalfStorage", "<f8": "DoubleStorage", "<i8": "LongStorage"}
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
+
+
+class Runs:
+    """Calls a function where it is unpickled."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self.call
 
 
 def text(value: str) -> bytes:

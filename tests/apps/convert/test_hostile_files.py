@@ -21,20 +21,12 @@ from paddlevideo_fast.apps.convert.source_files import read_source
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.modeling import pickles, read_weights
 from tests.support import torch_writer
-from tests.support.torch_writer import number, numbers, text, write_pickles, write_zip
+from tests.support.torch_writer import Runs, number, numbers, text, write_pickles, write_zip
 
 LARGEST_BYTES = 30 << 20
 MAX_INSTRUCTIONS = 50_000  # in place of a million, which take seconds
 TRACE = "trace"
 ARRAY = np.arange(6, dtype="float32")
-
-
-class Runs:
-    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        self.call = function, arguments
-
-    def __reduce__(self) -> Any:
-        return self.call
 
 
 def calls(function: Callable[..., Any], *arguments: Any, protocol: int = 2) -> bytes:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from paddlevideo_fast import log
 from paddlevideo_fast.extensions.dali import extension
 
 
@@ -10,6 +9,5 @@ from paddlevideo_fast.extensions.dali import extension
 def warnings(monkeypatch):
     """Its warnings, as if the process had just started."""
     seen: list[str] = []
-    monkeypatch.setattr(log, "_warned", set())
     monkeypatch.setattr(extension.logger, "log", lambda level, text: seen.append(text))
     return seen

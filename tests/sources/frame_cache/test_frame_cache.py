@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddlevideo_fast import log
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.errors import VideoDecodeError
@@ -40,11 +39,6 @@ CLIPS = (
 )
 FACTS = ("num_frames", "avg_fps", "codec", "width", "height", "orientation", "pixel_aspect")
 GB_OF_FRAME = 80 * 48 * 1.5 / 1e9
-
-
-@pytest.fixture(autouse=True)
-def _as_before(monkeypatch):
-    monkeypatch.setattr(log, "_warned", set())
 
 
 @pytest.fixture

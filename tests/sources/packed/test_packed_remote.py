@@ -8,8 +8,9 @@ import pytest
 
 from paddlevideo_fast.errors import ShardError, StoreAwayError, VideoDecodeError
 from paddlevideo_fast.sources.packed.packed import open_shards
-from paddlevideo_fast.sources.remote import block_cache, stores
+from paddlevideo_fast.sources.remote import block_cache
 from tests.loader.building import dataset_of, loader_of
+from tests.support.fresh_stores import start_anew
 
 NUM_SHARDS, NUM_VIDEOS = 3, 6
 CROPS = [{"RandomCrop": {"target_size": 32}}, {"RandomFlip": None}]
@@ -17,10 +18,8 @@ CROPS = [{"RandomCrop": {"target_size": 32}}, {"RandomFlip": None}]
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch, tmp_path):
-    monkeypatch.setattr(block_cache, "_kept", block_cache.DiskBlocks(tmp_path / "cache", 2**24, 2**14))
-    monkeypatch.setattr(block_cache, "_memory", block_cache.MemoryBlocks())
-    monkeypatch.setattr(stores, "_stores", {})
-    monkeypatch.setattr(stores, "_policy", stores.RetryPolicy(10.0, 3, 3.0, 0.02))
+    kept = block_cache.DiskBlocks(tmp_path / "cache", 2**24, 2**14)
+    start_anew(monkeypatch, (10.0, 3, 3.0, 0.02), kept)
 
 
 def frames_of(place):

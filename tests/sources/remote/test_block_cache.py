@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddlevideo_fast import log
 from paddlevideo_fast.errors import ObjectError
 from paddlevideo_fast.sources.remote import block_cache, block_folder, stores
 from paddlevideo_fast.sources.remote.block_cache import DiskBlocks, RemoteFile
 from paddlevideo_fast.sources.remote.block_folder import TRAILER
+from tests.support.fresh_stores import start_anew
 
 KIB = 1024
 CONTENT = np.random.default_rng(0).integers(0, 256, 1000 * KIB + 77, dtype=np.uint8).tobytes()
@@ -30,11 +30,7 @@ STORED = BLOCK + TRAILER.size
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch):
-    monkeypatch.setattr(block_cache, "_kept", None)
-    monkeypatch.setattr(block_cache, "_memory", block_cache.MemoryBlocks())
-    monkeypatch.setattr(stores, "_stores", {})
-    monkeypatch.setattr(log, "_warned", set())
-    monkeypatch.setattr(stores, "_policy", stores.RetryPolicy(10.0, 3, 20.0, 0.02))
+    start_anew(monkeypatch, (10.0, 3, 20.0, 0.02))
 
 
 @pytest.fixture

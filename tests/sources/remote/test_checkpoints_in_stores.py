@@ -11,14 +11,14 @@ from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError, ObjectError, PaddleVideoFastError, StoreAwayError
 from paddlevideo_fast.sources.remote import stores
 from paddlevideo_fast.sources.remote.sync import Mirror
+from tests.support.fresh_stores import start_anew
 from tests.support.small_runs import save
 
 
 @pytest.fixture
 def on_machine(s3_store, tmp_path, monkeypatch):
     """Function that gives the prepared store of a run on a machine, by the machine's name."""
-    monkeypatch.setattr(stores, "_stores", {})
-    monkeypatch.setattr(stores, "_policy", stores.RetryPolicy(2.0, 3, 2.0, 0.01))
+    start_anew(monkeypatch, (2.0, 3, 2.0, 0.01))
 
     def prepared(name, run="first"):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))

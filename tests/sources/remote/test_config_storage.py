@@ -2,22 +2,20 @@
 
 import pytest
 
-from paddlevideo_fast import log
 from paddlevideo_fast.assembly import data
 from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.sources.remote import block_cache, stores
+from tests.support.fresh_stores import start_anew
 
 CONFIG = "configs/quickstart/tsm_motion.yaml"
 
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch):
-    monkeypatch.setattr(block_cache, "_kept", None)
-    monkeypatch.setattr(stores, "_policy", stores.RetryPolicy())
-    monkeypatch.setattr(log, "_warned", set())
+    start_anew(monkeypatch, ())
 
 
 def split_of(motion_dataset, *overrides):

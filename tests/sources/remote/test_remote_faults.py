@@ -12,8 +12,8 @@ import pytest
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import AnnotationError, PaddleVideoFastError, StoreAccessError, StoreAwayError
 from paddlevideo_fast.loader import ClipRequest
-from paddlevideo_fast.sources.remote import block_cache, stores
 from tests.loader.building import dataset_of
+from tests.support.fresh_stores import start_anew
 from tests.support.stores import FAULTS, Store
 
 CROP = [{"CenterCrop": {"target_size": 32}}]
@@ -41,10 +41,7 @@ FOR_GOOD: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_cache, "_kept", None)
-    monkeypatch.setattr(block_cache, "_memory", block_cache.MemoryBlocks())
-    monkeypatch.setattr(stores, "_stores", {})
-    monkeypatch.setattr(stores, "_policy", stores.RetryPolicy(1, 3, 3.0, 0.01))
+    start_anew(monkeypatch, (1, 3, 3.0, 0.01))
 
 
 @pytest.fixture(scope="module")

@@ -12,16 +12,15 @@ import pytest
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.modeling import load_weights, weights
 from paddlevideo_fast.modeling.weights import fetch_weights
-from paddlevideo_fast.sources.remote import stores
 from tests.modeling.test_weights import arrays, randomised, same
+from tests.support.fresh_stores import start_anew
 
 
 @pytest.fixture
 def published(http_store, make_model, tmp_path, monkeypatch):
     """Two networks, and the URLs of their weights, which have one name in two folders."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(stores, "_stores", {})
-    monkeypatch.setattr(stores, "_policy", stores.RetryPolicy(2.0, 3, 1.0, 0.01))
+    start_anew(monkeypatch, (2.0, 3, 1.0, 0.01))
     models, root = [make_model(), randomised(make_model())], tmp_path / "published"
     for number, model in enumerate(models):
         (root / str(number)).mkdir(parents=True)

@@ -18,15 +18,14 @@ from paddlevideo_fast.errors import (
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import join, shown_url
 from paddlevideo_fast.sources.remote import stores
+from tests.support.fresh_stores import start_anew
 
 CONTENT = bytes(range(256)) * 40
-SHORT = stores.RetryPolicy(timeout_sec=2.0, num_attempts=3, unreachable_sec=1.0, first_pause_sec=0.02)
 
 
 @pytest.fixture(autouse=True)
 def _short_patience(monkeypatch):
-    monkeypatch.setattr(stores, "_stores", {})
-    monkeypatch.setattr(stores, "_policy", SHORT)
+    start_anew(monkeypatch, (2.0, 3, 1.0, 0.02))
 
 
 _ON_S3 = ("cut", "short", "understated", "error", "unranged")  # moto is slow

@@ -14,10 +14,11 @@ from paddlevideo_fast.apps.doctor.reading import other_forms
 from paddlevideo_fast.errors import AnnotationError, LoaderError, ShardError
 from paddlevideo_fast.extensions.dali.planner import _jitters_of as require_files_for_dali
 from paddlevideo_fast.io.lru import LRUCache
-from paddlevideo_fast.sources.remote import block_cache, stores
+from paddlevideo_fast.sources.remote import block_cache
 from paddlevideo_fast.sources.tar.tar_shards import TarShard
 from paddlevideo_fast.sources.tar.web_dataset import samples_of, shard_paths
 from tests.loader.building import dataset_of, loader_of, write_tar
+from tests.support.fresh_stores import start_anew
 
 CROPS = [{"RandomCrop": {"target_size": 32}}, {"RandomFlip": None}]
 NUM_CLIPS = 7
@@ -26,10 +27,8 @@ MANY_BYTES = 2**18  # of what a video may have in the tests that count bytes
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch, tmp_path):
-    monkeypatch.setattr(block_cache, "_kept", block_cache.DiskBlocks(tmp_path / "cache", 2**24, 2**14))
-    monkeypatch.setattr(block_cache, "_memory", block_cache.MemoryBlocks())
-    monkeypatch.setattr(stores, "_stores", {})
-    monkeypatch.setattr(stores, "_policy", stores.RetryPolicy(10.0, 3, 3.0, 0.02))
+    kept = block_cache.DiskBlocks(tmp_path / "cache", 2**24, 2**14)
+    start_anew(monkeypatch, (10.0, 3, 3.0, 0.02), kept)
 
 
 @pytest.fixture(scope="module")
