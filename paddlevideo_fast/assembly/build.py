@@ -80,9 +80,9 @@ class TrainingSetup:
         """Batches of a process that make one optimizer step."""
         return self.spec.accumulate_steps(self.distribution.world_size)
 
-    def evaluator(self, split: Split, max_batches: int | None = None) -> Evaluator:
+    def evaluator(self, split: Split) -> Evaluator:
         """Runs the network over a part of the data; see `make_evaluator`."""
-        return make_evaluator(self.spec, split, self.plan.precision, self.distribution, max_batches)
+        return make_evaluator(split, self.plan.precision, self.distribution, self.spec.run.max_iters)
 
     def statistics_evaluator(self, max_batches: int) -> Evaluator:
         """Runs the network over the training data; see `statistics_evaluator`."""
@@ -269,24 +269,20 @@ def statistics_evaluator(
     loader = make_loader(spec, "train", split.dataset, distribution, pad=False)
     num_batches = min(max_batches, spec.run.max_iters or sys.maxsize)
     split = replace(split, loader=loader)
-    return make_evaluator(spec, split, precision, distribution, num_batches)
+    return make_evaluator(split, precision, distribution, num_batches)
 
 
 def make_evaluator(
-    spec: RunSpec,
-    split: Split,
-    precision: Precision,
-    distribution: Distribution,
-    max_batches: int | None = None,
+    split: Split, precision: Precision, distribution: Distribution, max_batches: int | None
 ) -> Evaluator:
-    """Runs a model over one part of the data: at most `max_batches` batches; None: `max_iters`."""
+    """Runs a model over one part of the data: at most `max_batches` batches; None: all."""
     return Evaluator(
         split.loader,
         split.preprocess,
         precision,
         distribution,
         on_incidents=split.bad_samples.add,
-        max_batches=spec.run.max_iters if max_batches is None else max_batches,
+        max_batches=max_batches,
         show_progress=is_on_terminal(distribution),
     )
 

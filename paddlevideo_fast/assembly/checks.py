@@ -134,7 +134,7 @@ def _of_sections(
         yield from _patches(spec, _key_of_crop(spec, name), crop_size)
         yield from _pathways(spec, name)
         yield from _clips_per_video(spec, name)
-        yield from _decoder(spec, name, pipelines[name].decoder)
+        yield from _decoder(name, spec.splits[name].dataset["format"], pipelines[name].decoder)
     yield from _metric_of_other_labels(spec, names)
     yield from _without_classes(spec)
     yield from _sizes(spec, names, pipelines)
@@ -149,9 +149,8 @@ def _of_sections(
             yield Problem("MIX", text, is_error=False)
 
 
-def _decoder(spec: RunSpec, name: SplitName, decoder: Any) -> Problems:
+def _decoder(name: SplitName, form: str, decoder: Any) -> Problems:
     """A decoder of files for a list of folders."""
-    form = spec.splits[name].dataset["format"]
     usual = getattr(DATASETS.get(form), "usual_decoder", None)
     if usual is FrameDecoder and isinstance(decoder, VideoDecoder) and decoder.backend != "auto":
         text = f"opens video files, and {form} lists folders of frames; take FrameDecoder"

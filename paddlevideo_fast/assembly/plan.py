@@ -11,7 +11,7 @@ from paddlevideo_fast.assembly.data import Pipelines
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.sections import arguments_in
 from paddlevideo_fast.config.settings import MultigridSettings, SplitName
-from paddlevideo_fast.config.spec import placed
+from paddlevideo_fast.config.spec import ComponentSection, placed
 from paddlevideo_fast.engine import MixedPrecision, Precision, RoundedPrecision
 from paddlevideo_fast.engine.precision import FIRST_CAPABILITY, Dtype, has_dtype
 from paddlevideo_fast.errors import ScheduleError, SettingError
@@ -61,16 +61,16 @@ def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:
     curve = build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else Constant(rate)
     pipelines = Pipelines(spec)
     phases, planned = plan_phases(spec, curve, pipelines, world_size)
-    metric = make_metric(spec) if spec.run.validate else None
+    metric = make_metric(spec.metric) if spec.run.validate else None
     names: list[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]
     plan = RunPlan(spec, pipelines, phases, planned, metric, Precision())
     check_training(plan, names, curve)
     return replace(plan, precision=make_precision(spec))
 
 
-def make_metric(spec: RunSpec) -> VideoMetric:
-    """The configured metric."""
-    return build(METRICS, spec.metric or {})
+def make_metric(section: ComponentSection | None) -> VideoMetric:
+    """The metric of the section METRIC."""
+    return build(METRICS, section or {})
 
 
 @placed

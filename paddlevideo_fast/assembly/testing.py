@@ -91,9 +91,9 @@ def _test(
     distribution.gather_from(lambda: checked_class_names(spec, weights))  # says more than another shape does
     logger.info(load_weights(model, weights, strict=True).summary())
     split = make_split(spec, "test", model.layout, distribution, store.folder, pipelines)
-    metric = make_metric(spec)
+    metric = make_metric(spec.metric)
     with contextlib.closing(split.loader):
-        evaluator = make_evaluator(spec, split, precision, distribution)
+        evaluator = make_evaluator(split, precision, distribution, spec.run.max_iters)
         metrics = evaluator.run(model, metric)
     if not metrics["num_samples"]:
         raise BadSampleShareError(f"none of the {metrics['num_failed']} samples of DATASET.test decodes")

@@ -235,7 +235,11 @@ def test_several_clips_of_a_video_that_may_be_a_slip(num_clips, override, expect
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("to_static=true", "a static graph keeps what is frozen; take to_static out"),
+        pytest.param(
+            "to_static=true",
+            "a static graph keeps what is frozen; take to_static out",
+            marks=pytest.mark.annex,
+        ),
         ("OPTIMIZER.use_multi_tensor=true", "keeps those of the first step; take use_multi_tensor out"),
         ("DISTRIBUTED={sharding_degree: 2}", "before the first step; take sharding_degree out"),
     ],

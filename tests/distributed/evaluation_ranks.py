@@ -36,10 +36,10 @@ def metrics_of(
     paddle.seed(3)
     model = build_model(spec.model, load_pretrained=False)
     split = make_split(spec, "test", model.layout, distribution, config.parent)
-    metric: Any = make_metric(spec)
+    metric: Any = make_metric(spec.metric)
     metric.state = state or metric.state
     try:
-        evaluator = make_evaluator(spec, split, Precision(), distribution)
+        evaluator = make_evaluator(split, Precision(), distribution, spec.run.max_iters)
         metrics = evaluator.run(model, metric, check_stop)
     except PaddleVideoFastError as error:
         return {"error": [type(error).__name__, str(error)]}

@@ -158,7 +158,11 @@ WRONG = [
     ),
     (["MULTIGRID.lr_scaling=sqrt"], "MULTIGRID.lr_scaling: only the steps of a CustomWarmupPiecewiseDecay"),
     (["MULTIGRID.finish=0.9", "epochs=1", "OPTIMIZER.learning_rate.T_max=1"], "leave one without any"),
-    (["to_static=true"], "to_static: multigrid changes the network while it trains"),
+    pytest.param(
+        ["to_static=true"],
+        "to_static: multigrid changes the network while it trains",
+        marks=pytest.mark.annex,
+    ),
 ]
 
 

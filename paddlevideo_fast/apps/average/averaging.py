@@ -126,13 +126,13 @@ def _candidates(spec: RunSpec, files: Sequence[Path], last: int | None) -> list[
 def _averager(spec: RunSpec, pipelines: Pipelines, stack: contextlib.ExitStack) -> Averager:
     """What validates weights of the run's network; `stack` ends its loaders."""
     model = build_for_clips(spec.model, spec.run.amp, load_pretrained=False)
-    selection, metric = spec.extension(Selection) or Selection(), make_metric(spec)
+    selection, metric = spec.extension(Selection) or Selection(), make_metric(spec.metric)
     if metric.value_names:
         selection.check(metric.names_with(classes_of(spec.model)))
     distribution, precision = Distribution(), make_precision(spec)
     valid = make_split(spec, "valid", model.layout, distribution, pipelines=pipelines)
     stack.callback(valid.loader.close)
-    evaluator = make_evaluator(spec, valid, precision, distribution)
+    evaluator = make_evaluator(valid, precision, distribution, spec.run.max_iters)
     statistics = None
     if spec.holds("DATASET.train"):
         num_batches = (spec.extension(PreciseBN) or PreciseBN()).num_iters_preciseBN
