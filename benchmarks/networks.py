@@ -19,6 +19,7 @@ CONFIGS = (
     *("mvitv2_s_16x4", "videoswin_tiny_k400_videos", "videoswin_base_k400_videos"),
     *("timesformer_k400_videos", "pptimesformer_k400_videos"),
     *("videomae_vit_s_k400_videos", "videomae_vit_b_k400_videos"),
+    *("hiera_b_16x4", "hiera_bplus_16x4"),
 )
 
 

@@ -59,8 +59,12 @@ _TABLE: dict[str, dict[str, str]] = {
         "RecognizerDistillation": "extensions.distillation.model",
         "RunLengthRecognizer": "extensions.run_length.model",
     },
+    "backbone": {"Hiera": "extensions.hiera.network"},
     "operators": {"cpu": "extensions.cpu.operators"},
-    "head": {"VideoMAEDecoder": "extensions.pretraining.model"},
+    "head": {
+        "HieraDecoder": "extensions.pretraining.hiera",
+        "VideoMAEDecoder": "extensions.pretraining.model",
+    },
     "weight record": {"LoRA@@": "extensions.lora.files"},
     "advice": {
         "weights": "apps.zoo.zoo",

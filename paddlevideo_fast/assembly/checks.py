@@ -24,6 +24,7 @@ from paddlevideo_fast.loader.dataset import FrameDecoder, VideoDecoder
 from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Backbone, activation_of, classes_of
+from paddlevideo_fast.modeling.layers.windows import nearest
 from paddlevideo_fast.registry import DATASETS, METRICS
 from paddlevideo_fast.solver import LearningRate
 
@@ -182,17 +183,11 @@ def _frames_problem(spec: RunSpec, num_frames: int) -> str:
     """Why the network cannot take clips of `num_frames` frames, to be read after these words; else empty."""
     for key, divisor in _in_model(spec, Role.FRAME_DIVISOR):
         if num_frames % divisor:
-            return f"do not divide into {key}={divisor}; {_nearest(num_frames, divisor)} do"
+            return f"do not divide into {key}={divisor}; {nearest(num_frames, divisor)} do"
     for each in arguments_in(spec.config, "MODEL"):
         if issubclass(each.cls, Backbone) and num_frames < each.cls.least_frames:
             return f"are too few for {each.given['name']}, which needs {each.cls.least_frames}"
     return ""
-
-
-def _nearest(size: int, divisor: int) -> str:
-    """The nearest sizes that a divisor divides, in words."""
-    below = size // divisor * divisor
-    return f"{below} or {below + divisor}" if below else f"{divisor}"
 
 
 def _in_model(spec: RunSpec, role: Role) -> Iterator[tuple[str, int]]:
@@ -224,7 +219,7 @@ def _patches(spec: RunSpec, key: str, side: int) -> Problems:
     for network, patch_size in _in_model(spec, Role.SIDE_DIVISOR):
         if side % patch_size:
             text = f"clips of {side} pixels do not divide into {spec.where(network)}={patch_size}"
-            yield Problem(key, f"{text}; {_nearest(side, patch_size)} do")
+            yield Problem(key, f"{text}; {nearest(side, patch_size)} do")
 
 
 def _clips_per_video(spec: RunSpec, name: SplitName) -> Problems:

@@ -61,6 +61,12 @@ NETWORKS: dict[str, tuple[str, ...]] = {
         "MODEL.backbone={name: MViT, num_frames: 8, crop_size: 32, embed_dim: 8, depths: [1, 1]}",
         "MODEL.head={name: TransformerHead, num_classes: 8, in_channels: 16}",
     ),
+    "hiera": (
+        "slowfast",
+        "MODEL.backbone={name: Hiera, num_frames: 8, crop_size: 40, embed_dim: 8, "
+        "depths: [1, 1, 2], mask_unit: 8, q_pool: 1}",
+        "MODEL.head={name: VideoMAEHead, num_classes: 8, in_channels: 32}",
+    ),
     "several": ("tsm", "MODEL.head.activation=sigmoid"),
     "distillation": ("tsm", f"MODEL={{framework: RecognizerDistillation, {_TWO_NETWORKS}}}"),
 }

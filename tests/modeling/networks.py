@@ -70,11 +70,26 @@ NETWORKS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"name": "AttentiveHead", "in_channels": 20, "depth": 1, "num_heads": 2},
     ),
 }
+# the same of networks that are no part of the core
+ANNEXED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "hiera": (
+        "Recognizer3D",
+        {
+            "name": "Hiera",
+            "num_frames": 4,
+            "crop_size": 32,
+            "embed_dim": 8,
+            "depths": [1, 1, 2],
+            "mask_unit": 16,
+        },
+        {"name": "VideoMAEHead", "in_channels": 32},
+    ),
+}
 
 
 def section_of(name: str = "tsm", num_classes: int = 3, **backbone: Any) -> dict[str, Any]:
     """MODEL of a network, with further arguments of its backbone."""
-    framework, own, head = copy.deepcopy(NETWORKS[name])
+    framework, own, head = copy.deepcopy({**NETWORKS, **ANNEXED}[name])
     if head["name"] == "MoViNetHead":
         own["num_classes" if name == "movinet" else "class_num"] = num_classes
     else:

@@ -8,10 +8,12 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.freezing import Freezing, frozen_parameters, set_frozen
 from paddlevideo_fast.modeling.layers.batch_norm import set_num_splits
 from paddlevideo_fast.modeling.stages import learned_parameters, parameters_in
-from tests.modeling.networks import NETWORKS, clips_for, make
+from tests.modeling.networks import ANNEXED, NETWORKS, clips_for, make
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [*NETWORKS, *(pytest.param(name, marks=pytest.mark.annex) for name in ANNEXED)]
+)
 def test_each_parameter_is_in_one_stage_and_frozen_leading_stages_build_no_graph(name):
     model = make(name)
     names = [found for stage in model.stages for found in parameters_in(model, stage, "key")]

@@ -496,6 +496,39 @@ def test_mvit_takes_pyslowfasts_names():
     )
 
 
+@pytest.mark.annex
+@pytest.mark.usefixtures("unset")
+def test_hiera_gives_its_authors_logits(tmp_path):
+    reference = load("hiera_tiny_16x224")
+    backbone = {"name": "Hiera", "depths": reference["settings"]["stages"]}
+    head = {"num_classes": 400, "in_channels": 768}
+    model = network("RecognizerTransformer", backbone, "VideoMAEHead", **head)
+    convert_and_load("hiera", reference, model, tmp_path)
+    assert count_parameters(model) == count(reference["state"]) == reference["parameters"] == 27_477_808
+    assert_close(logits_of(model, clips_of(reference)), reference)
+
+
+@pytest.mark.annex
+def test_hieras_pretraining_gives_its_authors_losses():
+    """With all weights of a pre-training file of theirs, decoder included."""
+    reference = load("hiera_mae_4x64")
+    settings, sizes = reference["settings"], {"num_frames": 4, "crop_size": 64, "q_pool": 2}
+    backbone = {"name": "Hiera", "embed_dim": settings["embed_dim"], "depths": settings["stages"], **sizes}
+    names = ("embed_dim", "depth", "num_heads")
+    decoder = {name: settings[f"decoder_{name}"] for name in names}
+    model = network("Pretrain", backbone, "HieraDecoder", in_channels=192, **decoder, **sizes)
+    state = {name: weight(name, shape) for name, shape in reference["state"].items()}
+    result = convert_state("hiera", state, model)
+    assert {row.outcome for row in result.rows} == {"converted"}
+    fill(model, result.weights)
+    clips, visible = paddle.to_tensor(clips_of(reference)), np.array(reference["visible"])
+    hidden = np.stack([np.setdiff1d(np.arange(8), each) for each in visible])
+    numbers = [paddle.to_tensor(each) for each in (visible, hidden)]
+    predictions, truth = model.head.restored(model.backbone, clips, *numbers)
+    losses = (predictions - truth).square().mean(axis=[1, 2]).numpy()
+    np.testing.assert_allclose(losses, reference["loss_of_each"], rtol=1e-4)
+
+
 def vjepa2(**head: Any) -> paddle.nn.Layer:
     backbone = {"name": "VJEPA2", "embed_dim": 384, "depth": 6, "num_heads": 6}
     own = {"num_classes": 174, "in_channels": 384, "num_heads": 6, **head}

@@ -13,6 +13,7 @@ from paddle import nn
 
 from paddlevideo_fast.apps.convert.source_files import read_source
 from paddlevideo_fast.errors import WeightError
+from paddlevideo_fast.extensions.hiera.network import HieraConverter
 from paddlevideo_fast.io.files import as_path, atomic_write
 from paddlevideo_fast.modeling.backbones.resnet import (
     MitConverter,
@@ -57,6 +58,7 @@ CONVERTERS: dict[str, Callable[[Weights, Network], Converter]] = {
     "huggingface": HuggingFaceVideoMAEConverter,
     "videomae": VideoMAEConverter,
     "vjepa2": VJEPA2Converter,
+    "hiera": HieraConverter,
     "timesformer": TimeSformerConverter,
     "tokshift": TokShiftConverter,
     "swin": SwinConverter,

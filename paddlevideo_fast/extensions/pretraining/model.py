@@ -1,8 +1,8 @@
-"""VideoMAE's pre-training: a clip is restored from a tenth of it, which needs no labels."""
+"""Pre-training as a masked autoencoder: a clip is restored from a tenth of it, which needs no labels."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import paddle
@@ -16,15 +16,62 @@ from paddlevideo_fast.modeling.backbones.videomae import VideoMAEViT, encoder
 from paddlevideo_fast.modeling.heads import BaseHead
 from paddlevideo_fast.modeling.layers.attention import linear, table
 from paddlevideo_fast.modeling.layers.cpu import LayerNorm
+from paddlevideo_fast.modeling.layers.operators import of_each
 from paddlevideo_fast.modeling.recognizers import RecognizerTransformer, start_by_xavier
 from paddlevideo_fast.registry import HEADS, RECOGNIZERS
 
 _EVALUATED = (0,)  # key of the one mask that all clips of an evaluation have
 _EPSILON = 1e-6
+Parts = tuple[paddle.Tensor, paddle.Tensor]
+
+
+class Decoder(BaseHead):
+    """Restores what is hidden of clips from what an encoder makes of the rest.
+
+    A clip has parts that are hidden or visible as a whole; the encoder's `grid` counts them along time,
+    height and width. Here `visible` and `hidden` are their numbers, int64 [N, V] and [N, M].
+
+    Attributes:
+        encoder: the backbone that it restores clips of.
+        has_tubes: the same squares are hidden at all times; False: any parts are.
+    """
+
+    data_format = "NLC"
+    num_classes = 0
+    encoder: ClassVar[type[Backbone]]
+    has_tubes: ClassVar[bool] = True
+
+    def sizes(self, backbone: Any) -> dict[str, tuple[int, int]]:
+        """By name, each size that decoder and encoder must have in common: the decoder's, the encoder's."""
+        raise NotImplementedError
+
+    def start(self, backbone: Any) -> None:
+        """Draws the first weights that are not those of `start_by_xavier`."""
+
+    def restored(
+        self, backbone: Any, clips: paddle.Tensor, visible: paddle.Tensor, hidden: paddle.Tensor
+    ) -> Parts:
+        """Predictions for the hidden parts of normalised clips, and what they should be, float32.
+
+        Both are [N, squares or tubelets, numbers of one].
+        """
+        raise NotImplementedError
+
+    def pictures(
+        self, backbone: Any, clips: paddle.Tensor, visible: paddle.Tensor, hidden: paddle.Tensor
+    ) -> dict[str, paddle.Tensor]:
+        """See `Pretrain.pictures`."""
+        raise NotImplementedError
+
+
+def start_as_convolution(weight: paddle.Tensor) -> None:
+    """Draws the weight [in, out] of a linear layer as PyTorch draws that of a convolution."""
+    limit = weight.shape[0] ** -0.5
+    weight.set_value(paddle.uniform(weight.shape, min=-limit, max=limit))
 
 
 @HEADS.register()
-class VideoMAEDecoder(BaseHead):
+class VideoMAEDecoder(Decoder):
     """Restores the pixels of hidden tubelets from the tokens of visible ones; of use in pre-training only.
 
     VideoMAE gives it half of the encoder's channels and 4 blocks (ViT-S: 192 channels, 3 heads; ViT-B: 384,
@@ -46,9 +93,8 @@ class VideoMAEDecoder(BaseHead):
     Reference: Tong et al., "VideoMAE", arXiv 2203.12602, section 3.3 and appendix.
     """
 
-    data_format = "NLC"
-    num_classes = 0
     no_weight_decay = ("mask_token",)
+    encoder = VideoMAEViT
 
     def __init__(
         self,
@@ -74,6 +120,51 @@ class VideoMAEDecoder(BaseHead):
         self.blocks = encoder(embed_dim, num_heads, mlp_ratio, [0.0] * depth)
         self.norm = LayerNorm(embed_dim, epsilon=_EPSILON)
         self.head = linear(embed_dim, 3 * tubelet_size * patch_size**2)
+
+    def sizes(self, backbone: Any) -> dict[str, tuple[int, int]]:
+        theirs = (backbone.patch_embed.tubelet_size, backbone.patch_embed.patch_size)
+        return dict(zip(("tubelet_size", "patch_size"), zip(self.tubelet, theirs)))
+
+    def start(self, backbone: Any) -> None:
+        start_as_convolution(backbone.patch_embed.proj.weight)  # which the patches are in the authors' code
+
+    def restored(
+        self, backbone: Any, clips: paddle.Tensor, visible: paddle.Tensor, hidden: paddle.Tensor
+    ) -> Parts:
+        tubelets = backbone.patch_embed.tubelets(clips)
+        predictions = self._predictions(backbone, clips, tubelets, visible, hidden)
+        return predictions, self.targets(of_each(tubelets, hidden))
+
+    def pictures(
+        self, backbone: Any, clips: paddle.Tensor, visible: paddle.Tensor, hidden: paddle.Tensor
+    ) -> dict[str, paddle.Tensor]:
+        tubelets = backbone.patch_embed.tubelets(clips)
+        shown, truth = of_each(tubelets, visible), of_each(tubelets, hidden)
+        predictions = self._predictions(backbone, clips, tubelets, visible, hidden)
+        order = paddle.argsort(paddle.concat([visible, hidden], axis=1), axis=1)
+        return {
+            title: backbone.patch_embed.clips(
+                of_each(paddle.concat([shown, parts], axis=1), order), clips.shape
+            )
+            for title, parts in (
+                ("visible", paddle.zeros_like(truth)),
+                ("reconstruction", self.pixels(predictions, truth)),
+            )
+        }
+
+    def _predictions(
+        self,
+        backbone: VideoMAEViT,
+        clips: paddle.Tensor,
+        tubelets: paddle.Tensor,
+        visible: paddle.Tensor,
+        hidden: paddle.Tensor,
+    ) -> paddle.Tensor:
+        """What `forward` gives for the hidden tubelets of clips [N, 3, T, H, W]."""
+        positions = backbone.positions(clips, backbone.out_channels)
+        tokens = backbone.patch_embed(of_each(tubelets, visible))
+        tokens = backbone.encode(tokens + F.embedding(visible, positions).astype(tokens.dtype))
+        return self(tokens, visible, hidden, backbone.positions(clips, self.embed_dim))
 
     def forward(
         self, tokens: paddle.Tensor, visible: paddle.Tensor, hidden: paddle.Tensor, positions: paddle.Tensor
@@ -127,24 +218,27 @@ def _moments(tubelets: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
 
 @RECOGNIZERS.register()
 class Pretrain(RecognizerTransformer):
-    """Pre-trains a `VideoMAEViT` as a masked autoencoder, on videos without labels.
+    """Pre-trains a `VideoMAEViT` or a `Hiera` as a masked autoencoder, on videos without labels.
 
-    Most squares of a clip are hidden, the same ones in all of its frames. The encoder sees the tubelets that
-    are left, and computes no others; the decoder restores the hidden ones. The loss is the mean squared
-    error of the hidden pixels. A list needs no labels, and labels that it has are not read. Validation
-    measures the same loss, under one mask for all clips. Fine-tuning takes the checkpoint as
-    `MODEL.backbone.pretrained`.
+    Most of a clip is hidden: for a `VideoMAEViT` squares, the same ones in all frames; for a `Hiera` any of
+    its mask units. The encoder sees what is left, and computes no tokens of the rest; the decoder restores
+    the hidden part. The loss is the mean squared error of the hidden pixels. A list needs no labels, and
+    labels that it has are not read. Validation measures the same loss, under one mask for all clips.
+    Fine-tuning takes the checkpoint as `MODEL.backbone.pretrained`.
 
     Args:
-        backbone: a `VideoMAEViT`.
-        head: a `VideoMAEDecoder`.
-        mask_ratio: share of the squares that are hidden; at least one is, and at least one is not.
+        backbone: a `VideoMAEViT` or a `Hiera`.
+        head: a `VideoMAEDecoder` or a `HieraDecoder`.
+        mask_ratio: share of the squares or units that are hidden; at least one is, and at least one is not.
 
     Raises:
         ConfigError: the parts do not fit.
 
-    Reference: Tong et al., "VideoMAE: Masked Autoencoders are Data-Efficient Learners for Self-Supervised
-    Video Pre-Training", arXiv 2203.12602, section 3.
+    References:
+        Tong et al., "VideoMAE: Masked Autoencoders are Data-Efficient Learners for Self-Supervised Video
+        Pre-Training", arXiv 2203.12602, section 3.
+        Ryali et al., "Hiera: A Hierarchical Vision Transformer without the Bells-and-Whistles", arXiv
+        2306.00989, section 3.
     """
 
     data_formats = ("NLC",)
@@ -152,28 +246,26 @@ class Pretrain(RecognizerTransformer):
 
     def __init__(self, backbone: Backbone, head: BaseHead, mask_ratio: Share = 0.9) -> None:
         super().__init__(backbone, head)
-        # as the authors' code does; the patches are a convolution there, which has PyTorch's first weights
-        start_by_xavier(self)
-        patches = backbone.patch_embed.proj.weight
-        limit = patches.shape[0] ** -0.5
-        patches.set_value(paddle.uniform(patches.shape, min=-limit, max=limit))
+        start_by_xavier(self)  # as the authors' code does
+        head.start(backbone)
         self.mask_ratio = mask_ratio
         self._keys: Sequence[tuple[int, ...]] | None = None
 
     def _misfits(self, backbone: Backbone, head: BaseHead) -> list[str]:
-        if not isinstance(head, VideoMAEDecoder):
+        theirs = type(backbone).__name__
+        if not isinstance(head, Decoder):
+            decoder = "HieraDecoder" if theirs == "Hiera" else VideoMAEDecoder.__name__
             name = type(head).__name__
-            return [f"MODEL.head.name={name}: classifies, and pre-training restores; take VideoMAEDecoder"]
+            return [f"MODEL.head.name={name}: classifies, and pre-training restores; take {decoder}"]
         problems = super()._misfits(backbone, head)
-        if not problems and not isinstance(backbone, VideoMAEViT):
-            name = type(backbone).__name__
-            problems = [f"MODEL.backbone.name={name}: encodes no parts of a clip; take VideoMAEViT"]
+        if not problems and not isinstance(backbone, head.encoder):
+            text = f"encodes no parts of a clip for {type(head).__name__}; take {head.encoder.__name__}"
+            problems = [f"MODEL.backbone.name={theirs}: {text}"]
         elif not problems:
-            own = (backbone.patch_embed.tubelet_size, backbone.patch_embed.patch_size)
             problems += [
-                f"MODEL.head.{key}={theirs}: the backbone has {ours}; give both the same"
-                for key, theirs, ours in zip(("tubelet_size", "patch_size"), head.tubelet, own)
-                if theirs != ours
+                f"MODEL.head.{key}={own}: the backbone has {other}; give both the same"
+                for key, (own, other) in head.sizes(backbone).items()
+                if own != other
             ]
         return problems
 
@@ -193,34 +285,23 @@ class Pretrain(RecognizerTransformer):
         generator where there are no keys. In evaluation all clips have the same one.
 
         Raises:
-            ConfigError: the tubelets do not divide the clip, or the mask would hide nothing or all.
+            ConfigError: the parts do not divide the clip, or the mask would hide nothing or all.
         """
         keys, self._keys = self._keys, None
         visible, hidden = self._masks(clips, keys if self.training else None)
-        tubelets = self.backbone.patch_embed.tubelets(clips)
-        predictions = self._predictions(clips, tubelets, visible, hidden)
-        errors = predictions.astype("float32") - self.head.targets(_rows(tubelets, hidden))
-        return errors.square().mean(axis=[1, 2])
-
-    def _predictions(
-        self, clips: paddle.Tensor, tubelets: paddle.Tensor, visible: paddle.Tensor, hidden: paddle.Tensor
-    ) -> paddle.Tensor:
-        """What the decoder gives for the hidden tubelets of clips [N, 3, T, H, W]."""
-        backbone, head = self.backbone, self.head
-        positions = backbone.positions(clips, backbone.out_channels)
-        tokens = backbone.patch_embed(_rows(tubelets, visible))
-        tokens = backbone.encode(tokens + F.embedding(visible, positions).astype(tokens.dtype))
-        return head(tokens, visible, hidden, backbone.positions(clips, head.embed_dim))
+        predictions, truth = self.head.restored(self.backbone, clips, visible, hidden)
+        return (predictions.astype("float32") - truth).square().mean(axis=[1, 2])
 
     def _masks(
         self, clips: paddle.Tensor, keys: Sequence[tuple[int, ...]] | None
     ) -> tuple[paddle.Tensor, paddle.Tensor]:
-        """int64 [N, V] and [N, M]: places of the visible and of the hidden tubelets of clips."""
+        """int64 [N, V] and [N, M]: numbers of the visible and of the hidden parts of clips."""
         num_clips = clips.shape[0]
         times, rows, columns = self.backbone.grid(clips)
+        times, squares = (times, rows * columns) if self.head.has_tubes else (1, times * rows * columns)
         if keys is None and self.training:
             keys = [(int(number),) for number in paddle.randint(0, 2**31 - 1, [num_clips]).numpy()]
-        own = [tube_mask(key, times, rows * columns, self.mask_ratio) for key in keys or [_EVALUATED]]
+        own = [tube_mask(key, times, squares, self.mask_ratio) for key in keys or [_EVALUATED]]
         masks = np.stack(own if keys else own * num_clips)
         order = np.argsort(masks, axis=1, kind="stable")  # the visible ones come first
         num_visible = int((~masks[0]).sum())
@@ -246,18 +327,9 @@ class Pretrain(RecognizerTransformer):
             reconstruction, which has the true pixels where they are visible. Mean and contrast of a hidden
             tubelet are the true ones where the targets are normalised.
         """
-        shape = clips.shape
         visible, hidden = self._masks(clips, None)
-        tubelets = self.backbone.patch_embed.tubelets(clips)
-        shown, truth = _rows(tubelets, visible), _rows(tubelets, hidden)
         with paddle.no_grad():
-            predictions = self._predictions(clips, tubelets, visible, hidden)
-            restored = self.head.pixels(predictions, truth)
-        order = paddle.argsort(paddle.concat([visible, hidden], axis=1), axis=1)
-        return {
-            title: self.backbone.patch_embed.clips(_rows(paddle.concat([shown, parts], axis=1), order), shape)
-            for title, parts in (("visible", paddle.zeros_like(truth)), ("reconstruction", restored))
-        }
+            return self.head.pictures(self.backbone, clips, visible, hidden)
 
 
 def tube_mask(key: Sequence[int], num_times: int, num_squares: int, mask_ratio: float) -> np.ndarray:
@@ -286,11 +358,3 @@ def tube_mask(key: Sequence[int], num_times: int, num_squares: int, mask_ratio: 
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence((len(key), *key))))
     hidden = rng.permutation(num_squares) < num_hidden
     return np.tile(hidden, num_times)
-
-
-def _rows(tokens: paddle.Tensor, places: paddle.Tensor) -> paddle.Tensor:
-    """Of each clip the tokens at its own places: [N, L, ...] and int64 [N, K] to [N, K, ...]."""
-    num_clips, length = tokens.shape[:2]
-    first = paddle.arange(num_clips, dtype="int64").unsqueeze(1) * length
-    taken = paddle.gather(tokens.flatten(0, 1), (places + first).flatten())
-    return taken.reshape([num_clips, places.shape[1], *tokens.shape[2:]])

@@ -69,6 +69,19 @@ class Backbone(nn.Layer):
     computed: ClassVar[Sequence[str]] = ()
     converters: ClassVar[Mapping[str, type[Converter]]] = {}
 
+    def start_as_published(self) -> None:
+        """Draws weights of linear layers and convolutions; linear layers and norms get biases of 0.02.
+
+        So the authors of MViTv2 and of Hiera start (PySlowFast, `MViT._init_weights`); the papers say nothing
+        of biases.
+        """
+        draw, bias = nn.initializer.TruncatedNormal(std=0.02), nn.initializer.Constant(0.02)
+        for layer in self.sublayers():
+            if isinstance(layer, (nn.Linear, nn.Conv3D)):
+                draw(layer.weight)
+            if isinstance(layer, (nn.Linear, nn.LayerNorm)) and layer.bias is not None:
+                bias(layer.bias)
+
     def translate(self, name: str) -> str:
         """The name here of the tensor that a file of a relative calls `name`; names of our own stay."""
         return name

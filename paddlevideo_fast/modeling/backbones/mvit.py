@@ -294,7 +294,7 @@ class MViT(Backbone):
         for index in range(len(blocks)):
             self.stage_layers[f"block{index + 1}"] = [f"blocks.{index}"]
         self.stage_layers["head"] = ["norm"]
-        _start_as_published(self)
+        self.start_as_published()
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
         """Clips, float [N, 3, T, H, W], to the feature of the class token, [N, out_channels].
@@ -330,19 +330,6 @@ class MViT(Backbone):
         if "rel_pos_" not in name or value.ndim != 2 or value.shape[1] != shape[1]:
             return None
         return resized(paddle.to_tensor(value), value.shape[:1], shape[:1]).numpy()
-
-
-def _start_as_published(network: nn.Layer) -> None:
-    """Draws the first weights of linear layers and convolutions; biases of linear layers and norms are 0.02.
-
-    The paper says nothing of biases: they are what the authors' code has (PySlowFast, `MViT._init_weights`).
-    """
-    draw, bias = nn.initializer.TruncatedNormal(std=0.02), nn.initializer.Constant(0.02)
-    for layer in network.sublayers():
-        if isinstance(layer, (nn.Linear, nn.Conv3D)):
-            draw(layer.weight)
-        if isinstance(layer, (nn.Linear, nn.LayerNorm)) and layer.bias is not None:
-            bias(layer.bias)
 
 
 def _distances(num_queries: int, num_keys: int) -> paddle.Tensor:

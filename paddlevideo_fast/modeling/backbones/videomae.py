@@ -9,11 +9,11 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.config.types import FrameDivisor, NonNegative, Share, SideDivisor, Size
-from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Step, Target, Weights
 from paddlevideo_fast.modeling.layers.attention import EncoderBlock, SelfAttention, drop_path_rates, linear
 from paddlevideo_fast.modeling.layers.positions import fixed_positions
+from paddlevideo_fast.modeling.layers.windows import Box, closed, grid_of
 from paddlevideo_fast.registry import BACKBONES
 
 
@@ -34,21 +34,13 @@ class TubeletEmbedding(nn.Layer):
         """Tubelets [N, L, P, 3] to tokens [N, L, channels]."""
         return self.proj(tubelets.reshape([0, 0, -1]))
 
-    def grid(self, clip: Sequence[int]) -> tuple[int, int, int]:
+    def grid(self, clip: Sequence[int]) -> Box:
         """How many tubelets a clip of (T, H, W) has along each of these; -1 where that is free.
 
         Raises:
             ConfigError: they do not divide the clip.
         """
-        parts = (self.tubelet_size, self.patch_size, self.patch_size)
-        keys = ("tubelet_size", "patch_size", "patch_size")
-        whats = ("frames", "pixels in height", "pixels in width")
-        for size, part, key, what in zip(clip, parts, keys, whats):
-            if size > 0 and size % part:
-                text = f"does not divide the {size} {what} of the clips"
-                raise ConfigError(f"MODEL.backbone.{key}={part}: {text}")
-        times, rows, columns = (size // part for size, part in zip(clip, parts))
-        return times, rows, columns
+        return grid_of(clip, ("tubelet_size", self.tubelet_size), ("patch_size", self.patch_size))
 
     def maps(self, tokens: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor:
         """Tokens [N, L, C] of clips [N, 3, T, H, W] as maps [N, T', H', W', C]."""
@@ -138,17 +130,13 @@ class TubeletTransformer(Backbone):
         self.stage_layers: dict[str, list[str]] = {"stem": ["patch_embed"]}
         self.stage_layers.update({f"block{index + 1}": [f"blocks.{index}"] for index in range(depth)})
 
-    def grid(self, clips: paddle.Tensor) -> tuple[int, int, int]:
+    def grid(self, clips: paddle.Tensor) -> Box:
         """Tokens of clips [N, 3, T, H, W] along time, height and width.
 
         Raises:
             ConfigError: the tubelets do not divide the clip, or a program is exported with free sides.
         """
-        grid = self.patch_embed.grid(clips.shape[2:])
-        if min(grid) < 1:
-            text = "a program of it is for one size; give T, H and W as numbers"
-            raise ConfigError(f"MODEL.backbone.name={type(self).__name__}: {text}")
-        return grid
+        return closed(self.patch_embed.grid(clips.shape[2:]), type(self).__name__)
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
         """Clips, normalised float [N, 3, T, H, W], to tokens [N, L, embed_dim].

@@ -83,6 +83,14 @@ def frames_of(clips: paddle.Tensor) -> paddle.Tensor:
     return clips.flatten(0, 1)
 
 
+def of_each(parts: paddle.Tensor, numbers: paddle.Tensor) -> paddle.Tensor:
+    """Of each clip some of its parts: [N, L, ...] and their numbers, int64 [N, K], to [N, K, ...]."""
+    num_clips, length = parts.shape[:2]
+    first = paddle.arange(num_clips, dtype="int64").unsqueeze(1) * length
+    chosen = paddle.gather(parts.flatten(0, 1), (numbers + first).flatten())
+    return chosen.reshape([num_clips, numbers.shape[1], *parts.shape[2:]])
+
+
 def temporal_shift(
     frames: paddle.Tensor, num_seg: int, shift_ratio: float = 0.125, data_format: str = "NCHW"
 ) -> paddle.Tensor:

@@ -10,6 +10,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
+from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.layers import cpu
 from paddlevideo_fast.modeling.layers.operators import constant
 
@@ -21,6 +22,43 @@ def box(sides: Iterable[int]) -> Box:
     """Three numbers as a tuple, (T, H, W)."""
     t, h, w = sides
     return t, h, w
+
+
+def grid_of(clip: Sequence[int], frames: tuple[str, int], side: tuple[str, int]) -> Box:
+    """How many parts a clip of (T, H, W) has along each of these; -1 where that is free.
+
+    Args:
+        clip: T, H, W.
+        frames: of a part: the key in MODEL.backbone, and the number.
+        side: of a part in pixels, likewise.
+
+    Raises:
+        ConfigError: the parts do not divide the clip.
+    """
+    parts, whats = (frames, side, side), ("frames", "pixels in height", "pixels in width")
+    for size, (key, part), what in zip(clip, parts, whats):
+        if size > 0 and size % part:
+            text = f"does not divide the {size} {what} of the clips; {nearest(size, part)} would fit"
+            raise ConfigError(f"MODEL.backbone.{key}={part}: {text}")
+    return box(size // part for size, (_, part) in zip(clip, parts))
+
+
+def nearest(size: int, divisor: int) -> str:
+    """The nearest sizes that a divisor divides, in words."""
+    below = size // divisor * divisor
+    return f"{below} or {below + divisor}" if below else f"{divisor}"
+
+
+def closed(grid: Box, network: str) -> Box:
+    """The same grid.
+
+    Raises:
+        ConfigError: a program of the network is exported with free sides.
+    """
+    if min(grid) < 1:
+        text = "a program of it is for one size; give T, H and W as numbers"
+        raise ConfigError(f"MODEL.backbone.name={network}: {text}")
+    return grid
 
 
 class PatchEmbed(nn.Layer):

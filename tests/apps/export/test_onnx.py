@@ -126,7 +126,8 @@ def test_the_command_writes_onnx_with_free_axes_or_says_why_not(trained, tmp_pat
 @pytest.mark.slow
 @needs_onnx
 @pytest.mark.parametrize(
-    "network", ["videomae", "vjepa2", "timesformer", "pptsm", "i3d", "x3d", "swin", "mvit", "distillation"]
+    "network",
+    ["videomae", "vjepa2", "timesformer", "pptsm", "i3d", "x3d", "swin", "mvit", "hiera", "distillation"],
 )
 def test_every_kind_of_network_converts(trained, tmp_path, network):
     run = trained(network)

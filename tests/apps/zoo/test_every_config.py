@@ -100,7 +100,9 @@ def small(path: Path, files: Files, folder: Path) -> Any:
         valid_num_workers=0,
     )
     # what is hidden of a clip are some of its squares of 16 pixels, others are not; 256 becomes one square
-    shrinkage = SHRINKAGE // (1 + ("mask_ratio" in config["MODEL"])) if "VJEPA2" not in str(config) else 16
+    # Hiera's mask units have 32 pixels
+    is_large = "mask_ratio" in config["MODEL"] or "'Hiera'" in str(config)
+    shrinkage = SHRINKAGE // (1 + is_large) if "VJEPA2" not in str(config) else 16
     for name in ("train", "valid", "test"):
         section = config["DATASET"][name]
         of_folders = section["format"] == "FrameDataset"

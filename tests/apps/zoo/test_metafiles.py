@@ -15,6 +15,7 @@ from paddlevideo_fast.registry import RECOGNIZERS
 ROOT = Path(__file__).resolve().parents[3]
 NUM_CLASSES = {"Kinetics-400": 400, "UCF101": 101, "Something-Something V2": 174}
 CONVERTER_OF = {
+    "Hiera": "hiera",
     "Hugging Face": "huggingface",
     "MIT": "mit-tsm",
     "MMAction2": "mmaction2",

@@ -66,7 +66,7 @@ def small(tmp_path):
     return tmp_path / "small.pdparams"
 
 
-@pytest.mark.parametrize("name", ["videomae", "timesformer", "swin", "mvit"])
+@pytest.mark.parametrize("name", ["videomae", "timesformer", "swin", "mvit", "hiera"])
 def test_lora_starts_as_its_base_and_its_small_file_is_the_merged_network(name, tmp_path):
     model, before = with_lora(tmp_path, name)
     model.eval()

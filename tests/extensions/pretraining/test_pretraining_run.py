@@ -86,6 +86,25 @@ def test_fine_tuning_starts_from_the_checkpoint(root, motion_data, tiny_text, ca
         np.testing.assert_array_equal(tuned[name], encoder[name], err_msg=name)
 
 
+def test_hiera_learns_to_restore_its_mask_units_and_resumes(root, motion_data, tiny_text, assert_resumes):
+    own = {"num_frames": 4, "crop_size": 24, "mask_unit": 8, "q_pool": 1}
+    encoder = {"name": "Hiera", "embed_dim": 8, "depths": [1, 1, 1], **own}
+    decoder = {"name": "HieraDecoder", "in_channels": 32, "embed_dim": 16, "depth": 1, "num_heads": 2}
+    config = write_config(
+        *(root, motion_data, tiny_text, "hiera"),
+        MODEL={**MODEL, "backbone": encoder, "head": {**decoder, **own, "num_stages": 3}},
+        METRIC={"name": "LossMetric"},
+        DATASET={"train": {"file_path": str(root / "bare.list")}},
+        OPTIMIZER={**ADAM, "learning_rate": 0.002},
+        crop_size=24,
+    )
+    assert main(["train", "-c", str(config), "-o", "num_threads=1", "-o", "epochs=3"]) == 0
+    records = [json.loads(line) for line in (root / "hiera/metrics.jsonl").read_text().splitlines()]
+    losses = [record["loss"] for record in records if record["kind"] == "valid"]
+    assert losses[2] < losses[1] < losses[0]
+    assert_resumes(root / "hiera", "tiny_epoch_00001", config, "-o", "epochs=3")
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -17,7 +17,7 @@ from paddlevideo_fast.modeling.heads import MoViNetHead, TokenHead
 from paddlevideo_fast.modeling.recognizers import Recognizer3D
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from tests.extensions.distillation.networks import distillation_of
-from tests.modeling.networks import NETWORKS, clips_for, make, normal, section_of
+from tests.modeling.networks import ANNEXED, NETWORKS, clips_for, make, normal, section_of
 from tests.modeling.test_pyramid import mvit, swin
 
 REGION = np.s_[4:8, 16:32, 24:40]  # of a clip of 8 frames of 48 x 64 pixels
@@ -58,7 +58,7 @@ def channels_last():
 
 
 FAMILIES = {
-    **{name: partial(make, name) for name in NETWORKS},
+    **{name: partial(make, name) for name in (*NETWORKS, *ANNEXED)},
     "channels last": channels_last,
     "swin": swin,
     "mvit": mvit,
@@ -159,7 +159,7 @@ def random_numbers():
     return [word for state in paddle.get_rng_state() for word in str(state).split() if word[:2] != "0x"]
 
 
-@pytest.mark.parametrize("family", ["videomae", "vjepa2", "timesformer", "swin", "mvit", "tokshift"])
+@pytest.mark.parametrize("family", ["videomae", "vjepa2", "timesformer", "swin", "mvit", "hiera", "tokshift"])
 def test_of_tokens_the_first_block_is_taken(family):
     model = made(family)
     clips = normal(1, 3, 4, 32, 32)
@@ -167,7 +167,7 @@ def test_of_tokens_the_first_block_is_taken(family):
     np.testing.assert_array_equal(first, default)
 
 
-@pytest.mark.parametrize("family", ["tsm", "slowfast", "videomae", "mvit", "recomputed", "frozen"])
+@pytest.mark.parametrize("family", ["tsm", "slowfast", "videomae", "mvit", "hiera", "recomputed", "frozen"])
 def test_an_explanation_changes_nothing(family):
     model = made("tsm" if family in ("recomputed", "frozen") else family)
     if family == "recomputed":

@@ -1,0 +1,1 @@
+"""Hiera: a pyramid of plain encoder blocks over mask units."""
