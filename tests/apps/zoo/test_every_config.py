@@ -18,7 +18,7 @@ import paddle
 import pytest
 
 from paddlevideo_fast import assembly
-from paddlevideo_fast.assembly import RunPlan, plan_run, run
+from paddlevideo_fast.assembly import RunPlan, folder, plan_run, run
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import ReadOnlyStore
 from paddlevideo_fast.loader import ClipRequest, build_dataset
@@ -149,7 +149,7 @@ def first_epoch(spec: RunSpec, world_size: int = 1) -> RunPlan:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", TRAINED, ids=lambda path: path.stem)
 def test_it_trains_two_steps_and_validates(path, files, tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "BackgroundStore", ReadOnlyStore)  # as a rank that writes no weights
+    monkeypatch.setattr(folder, "BackgroundStore", ReadOnlyStore)  # as a rank that writes no weights
     monkeypatch.setattr(run, "plan_run", first_epoch)
     config = small(path, files, tmp_path)
     if "DISTILLATION" in config:
