@@ -98,6 +98,12 @@ def _span(values: Sequence[float], form: str = ".2f") -> str:
     return "–".join(format(value, form) for value in values)
 
 
+def _run_length_cells(row: Mapping[str, Any]) -> Sequence[str]:
+    """The top-1 of each seed, of both sides, and the share of the tokens."""
+    of_seeds = (", ".join(f"{100 * top1:.0f}" for top1 in row["top1"][side]) for side in ("plain", "RLT"))
+    return ["", *of_seeds, f"{row['tokens']:.0%}"]
+
+
 def _networks(*, of_readme: bool = False) -> Rows:
     """The networks of built-in configs, with what others published for the config as it is."""
     published = {entry.name: entry.published for entry in read_zoo()}
@@ -413,6 +419,12 @@ TABLES: Mapping[str, Table] = {
     "frames_cache": _each("frames_cache", _frames_cache_cells),
     "clips_per_video_training": _runs("clips_per_video_training"),
     "few_videos": _runs("few_videos_5", "few_videos_20"),
+    "run_length_steps": _each(
+        "run_length",
+        "| | {step_ms[plain]:.0f} | {step_ms[RLT]:.0f} | {ratio:.2f}× | {tokens:.0%}",
+        "timed",
+    ),
+    "run_length_top1": _each("run_length", _run_length_cells, "trained"),
     "lora": _each("lora", "| | {memory_mib:.0f} | {ratio:.2f}×"),
     "distillation": _runs("distillation_5", "distillation_20"),
     "presets": _each("presets", _preset_cells),

@@ -38,6 +38,7 @@ BENCHMARKS = {
     "reader_trials": "joined and damaged files: wrong without a word, refused, right; ours and three others",
     "remote": "clips a second from packed shards in a store with 20 ms a request, with prefetch and without",
     "runs": "real trainings that differ in some settings: a metric, time and learning curves",
+    "run_length": "training with and without run-length tokens: time of a step, tokens, top-1",
     "saving": "how long a checkpoint stops training; kills while it is written",
     "scale": "training steps of one process and of several, and the share of time in communication",
     "serving": "a server under load: answers, their time, memory",
