@@ -10,10 +10,11 @@ from paddle import nn
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.freezing import frozen_parameters
-from paddlevideo_fast.modeling.layers import cpu, operators, windows
+from paddlevideo_fast.modeling.layers import operators, windows
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from tests.modeling.networks import normal
 
+FASTER = "paddlevideo_fast.extensions.cpu.operators"
 SWIN = {
     "name": "SwinTransformer3D",
     "patch_size": [2, 4, 4],
@@ -106,9 +107,9 @@ def test_what_follows_from_shapes_is_computed_once():
     model = swin()
     model.eval()
     model(normal(1, 3, 4, 32, 32))
-    before = operators._kept.cache_info()
+    before = operators._cached.cache_info()
     model(normal(2, 3, 4, 32, 32))
-    after = operators._kept.cache_info()
+    after = operators._cached.cache_info()
     assert after.misses == before.misses
     assert after.hits > before.hits
 
@@ -216,24 +217,26 @@ def gradients_of(make, again=False):
     return float(loss), {name: value.grad for name, value in model.named_parameters()}
 
 
+@pytest.mark.annex
 @pytest.mark.parametrize("fewest_scores", [1, 10**9])
 @pytest.mark.parametrize("make", [swin, mvit])
 def test_blocks_that_run_twice_give_the_same_gradients(make, fewest_scores, monkeypatch):
-    monkeypatch.setattr(cpu, "MIN_SCORES", fewest_scores)
+    monkeypatch.setattr(f"{FASTER}._MIN_SCORES", fewest_scores)
     (_, once), (_, twice) = gradients_of(make), gradients_of(make, again=True)
     for name, gradient in once.items():
         assert (gradient is None) == (twice[name] is None)
         assert gradient is None or (gradient == twice[name]).all()
 
 
+@pytest.mark.annex
 @pytest.mark.smoke
 @pytest.mark.parametrize("make", [swin, mvit])
 def test_operators_of_the_cpu_give_the_gradients_of_paddles(make, monkeypatch):
     """Swin shifts and masks its windows here."""
-    monkeypatch.setattr(cpu, "MIN_SCORES", 1)
-    monkeypatch.setattr(cpu, "_MIN_PIXELS", 1)
+    monkeypatch.setattr(f"{FASTER}._MIN_SCORES", 1)
+    monkeypatch.setattr(f"{FASTER}._MIN_PIXELS", 1)
     loss, ours = gradients_of(make)
-    monkeypatch.setattr(cpu, "is_on_cpu", lambda x: False)
+    monkeypatch.setattr(f"{FASTER}.is_on_cpu", lambda x: False)
     expected, plain = gradients_of(make)
     assert loss == pytest.approx(expected, rel=1e-5)
     for name, gradient in ours.items():
