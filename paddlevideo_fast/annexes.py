@@ -25,6 +25,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "features_memory_gb": "extensions.features.extension",
         "RLT": "extensions.run_length.extension",
         "LORA": "extensions.lora.lora",
+        "merge_tokens": "extensions.token_merging.merging",
         "DISTILLATION": "extensions.distillation.extension",
         "report": "extensions.report.extension",
         "TRACKERS": "extensions.trackers.trackers",
@@ -56,6 +57,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "storage": {"frames_cache": "sources.frame_cache.frame_cache"},
     "recognizer": {
         "Pretrain": "extensions.pretraining.model",
+        "TokenMerging": "extensions.token_merging.merging",
         "RecognizerDistillation": "extensions.distillation.model",
         "RunLengthRecognizer": "extensions.run_length.model",
     },

@@ -45,6 +45,7 @@ BENCHMARKS = {
     "shift": "the temporal shift, ours and Paddle's, against the one of pad, slice and concat",
     "tables": "no measurement: writes the tables of the documentation from benchmarks/results",
     "train": "training steps of a config, on its clips or on made-up batches; several settings in turn",
+    "token_merging": "a ViT that merges tokens against the plain one: time of a batch, top-1",
     "trainer": "what the trainer costs over a bare Paddle loop",
     "wrong_labels": "wrong labels among the videos that data report suggests",
 }

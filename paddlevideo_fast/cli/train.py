@@ -67,10 +67,15 @@ _SHARED: dict[str, dict[str, Any]] = {
         choices=("float16", "bfloat16"),
     ),
 }
+_MERGE_TOKENS = option(
+    "tokens that each layer of a VideoMAE merges, for a faster network with nearly the same scores",
+    type=count(0),
+    metavar="N",
+)
 _KEYS = {"output": "output_dir"}  # of flags with another name
 _FLAGS = (
     *("resume", "output", "weights", "profiler_options", "validate", "train_dali", "multigrid"),
-    *("amp", "amp_level", "amp_dtype", "seed", "max_iters"),
+    *("amp", "amp_level", "amp_dtype", "seed", "max_iters", "merge_tokens"),
 )
 
 
@@ -103,6 +108,8 @@ def build_test_parser() -> argparse.ArgumentParser:
     add_config_arguments(parser)
     parser.add_argument("-w", "--weights", help=f"{_WEIGHTS} (default: of the newest run of the config)")
     add_options(parser, _SHARED)
+    if "merge_tokens" in annexes.modules_of("extension"):
+        add_options(parser, {"--merge_tokens": _MERGE_TOKENS})
     parser.set_defaults(test=True)
     return parser
 

@@ -39,7 +39,7 @@ TWINS += [(DOCS / "en" / name, DOCS / "zh-CN" / name) for name in NAMES]
 # In the order a reader takes, so that what one command writes is there for the next.
 _NAMES = "install quick_start public_datasets prepared_packed custom_dataset faq labels performance multigrid"
 _NAMES += " model_zoo evaluation fine_tuning few_videos inference command_line extending augmentation"
-_NAMES += " data_preparation"
+_NAMES += " data_preparation fast_transformers"
 RUN_PAGES = ["README.md", *(f"docs/en/{name}.md" for name in _NAMES.split())]
 SETS = ("k400", "ucf101", "ssv2")
 

@@ -67,6 +67,12 @@ def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
         help="of the program of Paddle: json of Paddle 3, or pdmodel, which Paddle 2 reads as well; "
         "default: as the installed Paddle writes it",
     )
+    parser.add_argument(
+        "--merge_tokens",
+        type=count(0),
+        metavar="N",
+        help="tokens that each layer of a VideoMAE merges, for a faster program",
+    )
     parser.add_argument("--onnx", action="store_true", help="write the program as ONNX, too")
     parser.add_argument(
         "--fp16",
@@ -120,7 +126,8 @@ def _shape(text: str) -> list[int]:
 
 def run(args: argparse.Namespace) -> None:
     """Exports; 2: wrong input, or a program that does not give the network's logits, told in one message."""
-    cfg = load_for_run(args)
+    more = [] if args.merge_tokens is None else [f"merge_tokens={args.merge_tokens}"]
+    cfg = load_for_run(args, [*args.override, *more])
     from paddlevideo_fast.apps.export.export import Calibration, ExportOptions, export_model
     from paddlevideo_fast.apps.export.paddlex_form import PaddleXFolder
 

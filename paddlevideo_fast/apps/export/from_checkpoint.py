@@ -17,7 +17,8 @@ FOLDER = "inference"
 def program_of_weights(cfg: Config, weights: Path) -> Path:
     """The program of these weights, without its ending; it is exported where there is none of them yet.
 
-    The best weights give `inference/<model_name>`, others `inference/<name of their file>`.
+    The best weights give `inference/<model_name>`, others `inference/<name of their file>`; with
+    `merge_tokens`, `_merged<N>` is added.
 
     Args:
         cfg: the config of the training.
@@ -27,7 +28,9 @@ def program_of_weights(cfg: Config, weights: Path) -> Path:
         PaddleVideoFastError: see `export_model`.
     """
     best = f"{cfg['model_name']}_best"
-    program = weights.parent / FOLDER / (cfg["model_name"] if weights.stem == best else weights.stem)
+    name = cfg["model_name"] if weights.stem == best else weights.stem
+    merged = f"_merged{cfg['merge_tokens']}" if cfg.get("merge_tokens") else ""
+    program = weights.parent / FOLDER / f"{name}{merged}"
     if _is_made_from(program, checksum_of_source(cfg, weights)):
         logger.info("program: %s, exported before", program)
     else:

@@ -83,6 +83,11 @@ PROGRAM_OPTIONS: dict[str, dict[str, Any]] = {
         "without (default: the fastest for the network)",
         type=truth,
     ),
+    "--merge_tokens": option(
+        "of weights: tokens that each layer of a VideoMAE merges, for a faster program",
+        type=count(0),
+        metavar="N",
+    ),
     "--ir_optim": option("let Paddle or onnxruntime optimize the program", type=truth, default=True),
 }
 
@@ -112,6 +117,11 @@ def check_program(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         )
     args.model = args.model_file if args.weights is None else args.weights
     args.has_weights = args.weights is not None or _has_weights(args.model)
+    if args.merge_tokens is not None:
+        if not args.has_weights:
+            text = "is for weights, and MODEL is a program; export it with --merge_tokens"
+            parser.error(f"--merge_tokens: {text}")
+        args.override = [*args.override, f"merge_tokens={args.merge_tokens}"]
     if args.config is None and not args.has_weights and len(args.override) > len(args.imports):
         parser.error("--override: sets a key of --config, which is missing")
     if args.params_file and args.has_weights:

@@ -1,0 +1,1 @@
+"""Token merging: a trained ViT computes fewer tokens from layer to layer, in tests and programs."""
