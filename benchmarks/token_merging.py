@@ -79,7 +79,7 @@ Clips = Callable[[int], paddle.Tensor]
 def _validation(cfg: Config, layout: Any, batch_size: int) -> tuple[Clips, np.ndarray]:
     """The clips of batch `turn` of the validation, and all labels."""
     dataset = build_dataset(cfg["DATASET"]["valid"], cfg["PIPELINE"]["valid"], training=False, seed=0)
-    samples = [dataset[ClipRequest(index, 0)].clip for index in range(len(dataset))]
+    samples: list[Any] = [dataset[ClipRequest(index, 0)].clip for index in range(len(dataset))]
     preprocess = Preprocess(*dataset.pipeline.normalization, layout)
 
     def clips(turn: int) -> paddle.Tensor:
