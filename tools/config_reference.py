@@ -27,7 +27,6 @@ from paddlevideo_fast.config.sections import (
     tag_of,
 )
 from paddlevideo_fast.config.types import Argument, arguments_of, describe, plain_alternatives
-from paddlevideo_fast.extensions.distillation.sections import ListOf, NamedListOf
 from paddlevideo_fast.registry import Registry
 
 Lines = Iterator[str]
@@ -151,9 +150,9 @@ class _Page:
         elif isinstance(section, ComponentList):
             yield from (self.text["list of names" if section.plain_names else "list"], "")
             yield from self.components(section.registry, path)
-        elif isinstance(section, (ListOf, NamedListOf)):
-            yield from (self.text["list of" if isinstance(section, ListOf) else "named list of"], "")
-            yield from self.section(section.item, path)
+        elif caption := getattr(section, "caption", ""):
+            yield from (self.text[caption], "")
+            yield from self.section(section.item, path)  # type: ignore[attr-defined]
         elif isinstance(section, Group):
             yield from self.group(section, path)
         elif isinstance(section, Unsupported):

@@ -35,9 +35,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "paddlevideo_fast"
 WHOLE_TREE = "PADDLEVIDEO_FAST_WHOLE_TREE"  # in the tests of the core alone: the tree with the annexes
 ANNEXES = ("extensions", "sources", "jobs", "apps")
 _OWN = rf"paddlevideo_fast\.(?:{'|'.join(ANNEXES)})"
-_SUPPORT = (
-    r"benchmarks|tools\.config_reference|tests\.support\.(?:stores|fresh_stores|dali_codecs|exact_corpus)"
-)
+_SUPPORT = r"benchmarks|tests\.support\.(?:stores|fresh_stores|dali_codecs|exact_corpus)"
 _USES_ANNEX = re.compile(rf"^\s*(?:from|import) (?:{_OWN}|{_SUPPORT})", re.MULTILINE)
 _TICKS = os.sysconf("SC_CLK_TCK")
 

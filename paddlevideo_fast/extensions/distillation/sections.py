@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from paddlevideo_fast.config.document import Findings
 from paddlevideo_fast.config.sections import Arguments, Section, named_items
@@ -15,8 +15,12 @@ class ListOf(Section):
 
     Args:
         item: the section.
+
+    Attributes:
+        caption: the sentence of the config reference that introduces it.
     """
 
+    caption: ClassVar[str] = "list of"
     item: Section
 
     def check(self, value: Any, path: KeyPath, findings: Findings) -> None:
@@ -36,8 +40,12 @@ class NamedListOf(Section):
 
     Args:
         item: the section.
+
+    Attributes:
+        caption: the sentence of the config reference that introduces it.
     """
 
+    caption: ClassVar[str] = "named list of"
     item: Section
 
     def check(self, value: Any, path: KeyPath, findings: Findings) -> None:
