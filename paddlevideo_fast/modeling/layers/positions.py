@@ -57,8 +57,9 @@ def fixed_positions(
         2404.08471; facebookresearch/jepa, `interpolate_pos_encoding`.
     """
     numbered = full_grid or grid
-    table = _table if paddle.in_dynamic_mode() else table_in_program
-    return resized(constant(table, math.prod(numbered), channels), numbered, grid)
+    num_tokens = math.prod(numbered)
+    table = constant(_table if paddle.in_dynamic_mode() else table_in_program, num_tokens, channels)
+    return resized(table, numbered, grid)
 
 
 def _table(num_tokens: int, channels: int) -> paddle.Tensor:
