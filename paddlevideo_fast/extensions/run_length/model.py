@@ -16,6 +16,8 @@ from paddlevideo_fast.modeling.heads import BaseHead, LinearHead, VideoMAEHead, 
 from paddlevideo_fast.modeling.recognizers import RecognizerTransformer, Views
 from paddlevideo_fast.registry import RECOGNIZERS
 
+_NOTHING_REPEATS = -1.0  # no difference is at most this
+
 
 @RECOGNIZERS.register()
 class RunLengthRecognizer(RecognizerTransformer):
@@ -57,6 +59,11 @@ class RunLengthRecognizer(RecognizerTransformer):
             shape = [learned_lengths, backbone.out_channels]
             self.run_lengths = self.create_parameter(shape, default_initializer=zeros)
 
+    @property
+    def _is_plain(self) -> bool:
+        """No token is left out, and none has a learned length."""
+        return self.threshold is None and self.run_lengths is None
+
     def _misfits(self, backbone: Backbone, head: BaseHead) -> list[str]:
         problems = super()._misfits(backbone, head)
         if problems:
@@ -71,7 +78,7 @@ class RunLengthRecognizer(RecognizerTransformer):
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
         """Clips to logits; see `RecognizerTransformer.forward`."""
-        if self.threshold is None:
+        if self._is_plain:
             return RecognizerTransformer.forward(self, clips)
         num_views = self._num_views(clips)
         channels, num_frames, height, width = clips.shape[1:]
@@ -89,7 +96,7 @@ class RunLengthRecognizer(RecognizerTransformer):
         Raises:
             ConfigError: the head takes the tokens themselves, or the clips are several views in a row.
         """
-        if self.threshold is None:
+        if self._is_plain or self._num_views(clips) > 1:
             return RecognizerTransformer.features(self, clips)
         if isinstance(self.head, AttentiveHead):
             text = "takes tokens, and with RLT each clip has another number of them; take VideoMAEHead"
@@ -110,14 +117,14 @@ class RunLengthRecognizer(RecognizerTransformer):
 
     def packing(self, clips: paddle.Tensor) -> Packing:
         """Which tokens of clips, normalised float [N, 3, T, H, W] of one view each, stay."""
-        patches, threshold = self.backbone.patch_embed, self.threshold
-        assert threshold is not None
+        patches = self.backbone.patch_embed
+        threshold = _NOTHING_REPEATS if self.threshold is None else self.threshold
         with paddle.no_grad():
             return Packing(first_of_runs(clips, patches.tubelet_size, patches.patch_size, threshold))
 
     def _maps(self, output: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor | None:
         """What a layer gave as maps of the clips; a token that was left out has the values of its run."""
-        if output.ndim != 3 or self.threshold is None:
+        if output.ndim != 3 or self._is_plain:
             return type(self.backbone).maps(self.backbone, output, clips)
         whole = output if output.shape[1] > 1 else self.packing(clips).filled(output)
         return type(self.backbone).maps(self.backbone, whole, clips)

@@ -45,10 +45,11 @@ class MergeTokens(Extension):
         num_merged, model = config[KEY], config.get("MODEL")
         if not num_merged or model is None:
             return
-        names = [_name(model, part) for part in ("backbone", "head")]
-        if model.get("framework") not in _FRAMEWORKS or names != [_BACKBONE, _HEAD]:
-            text = f"merges tokens of {_BACKBONE} with {_HEAD}, and MODEL has {' with '.join(names)}"
-            raise config.error(f"{KEY}={num_merged}", f"{text}; leave it out")
+        framework, names = model.get("framework"), [_name(model, part) for part in ("backbone", "head")]
+        if framework not in _FRAMEWORKS or names != [_BACKBONE, _HEAD]:
+            what = f"a {framework} of {' with '.join(names)}"
+            text = f"merges tokens of {_BACKBONE} with {_HEAD}, and MODEL is {what}; leave it out"
+            raise config.error(f"{KEY}={num_merged}", text)
         config["MODEL"] = {**model, "framework": "TokenMerging", "num_merged": num_merged}
 
     def problems(self, plan: Any) -> Problems:
@@ -147,8 +148,9 @@ def merging_block(
         sizes = paddle.ones_like(tokens[:, :, :1]).astype("float32")
     else:
         tokens = tokens + attend_by_size(block.attn, (query, key, value), sizes)
-    match = match_tokens(key.mean(axis=2), min(num_merged, tokens.shape[1] // 2))
-    tokens, sizes = merge(tokens, sizes, match)
+    num_merged = min(num_merged, tokens.shape[1] // 2)
+    if num_merged:  # else one token is left
+        tokens, sizes = merge(tokens, sizes, match_tokens(key.mean(axis=2), num_merged))
     return tokens + block.mlp(block.norm2(tokens)), sizes
 
 

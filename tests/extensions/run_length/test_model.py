@@ -161,6 +161,17 @@ def test_lengths_of_runs_start_at_nothing_and_are_learned(clips):
     assert all(np.abs(row).max() > 0 for row in model.run_lengths.grad.numpy())  # of 1, and of 2 or more
 
 
+def test_without_a_threshold_each_token_has_the_length_of_one(clips):
+    options = {"learned_lengths": 2}
+    models = [network("VideoMAEViT", "mean", threshold=threshold, **options) for threshold in (None, 0.0)]
+    for model in models:
+        model.run_lengths.set_value(normal(2, 24))
+    noise = normal(2, 3, 8, 56, 56)  # nothing in it repeats
+    np.testing.assert_allclose(*(model(noise).numpy() for model in models), atol=1e-6)
+    assert models[0].packing(clips).lengths == [4 * 16] * 3
+    assert np.abs(models[0](clips).numpy() - models[1](clips).numpy()).max() > 1e-3
+
+
 def test_maps_of_what_was_left_out_are_those_of_its_run(clips):
     model = network("VideoMAEViT", "mean")
     packing = model.packing(clips)
@@ -182,6 +193,8 @@ def test_views_in_a_row_are_clips_of_their_own(clips):
     model = network("VideoMAEViT", "mean", runtime_cfg=views)
     halves = [model(clips[:, :, part]).numpy() for part in (slice(0, 4), slice(4, 8))]
     assert np.abs(model(clips).numpy() - np.mean(halves, axis=0)).max() < 1e-6
+    with pytest.raises(ConfigError, match="clips are 2 views in a row, and features are of one view"):
+        model.features(clips)
 
 
 @pytest.mark.parametrize(("backbone", "head"), NETWORKS)

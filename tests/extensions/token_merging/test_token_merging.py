@@ -123,6 +123,16 @@ def test_sizes_sum_to_the_tokens_in_every_layer_and_the_last_ones_merge_half(con
     assert lengths == [58, 29, 15]
 
 
+def test_one_token_is_left_as_it_is(config):
+    block = build_model(load_config(str(config))["MODEL"], load_pretrained=False).backbone.blocks[0]
+    block.eval()
+    with paddle.no_grad():
+        token = paddle.randn([2, 1, 24])
+        merged, sizes = merging_block(block, token, None, 4)
+        np.testing.assert_allclose(merged.numpy(), block(token).numpy(), rtol=1e-5, atol=1e-6)
+    assert sizes.numpy().tolist() == [[[1.0]], [[1.0]]]
+
+
 def test_none_is_the_plain_network_and_few_are_nearly_it(config):
     clips = paddle.randn([3, 3, 4, 28, 28])
     plain = logits_of(config, clips)
@@ -193,6 +203,7 @@ def test_more_than_half_of_the_tokens(config):
 
 WRONG = [
     (["MODEL.backbone={name: VJEPA2, embed_dim: 24, depth: 1, num_heads: 2}"], "VJEPA2 with VideoMAEHead"),
+    (["RLT={}"], "is a RunLengthRecognizer of"),
     (["MODEL.head={name: AttentiveHead, num_classes: 4, in_channels: 24, num_heads: 2}"], "AttentiveHead"),
 ]
 
