@@ -1,8 +1,8 @@
 """The one table of what may be added to the core: a name in a config, a path or a command → its module.
 
-A module is imported when its name is used, and registers what it has. Nothing else in the core names an
-annex. An annex that is not installed has no names here: the core works without the folders `extensions/`,
-`sources/`, `jobs/` and `apps/`.
+A module is imported when its name is used, and registers what it has. Nothing else in the core names the
+module of an annex. An annex that is not installed has no names here: the core works without the folders
+`extensions/`, `sources/`, `jobs/` and `apps/`.
 """
 
 import functools
@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import NamedTuple
 
-# kind of a registry → name in it → module below `paddlevideo_fast` that registers it; extensions, the core's
-# first, in the order in which they take part in a run
+# kind → name → module below `paddlevideo_fast`. Most kinds are those of a registry, in which the module
+# registers the name; for the others, the caller of `load` says what it takes from the module. Extensions, the
+# core's first, stand in the order in which they take part in a run.
 _TABLE: dict[str, dict[str, str]] = {
     "file system": {"://": "sources.remote.paths"},  # all schemes
     "extension": {

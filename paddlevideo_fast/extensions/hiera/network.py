@@ -86,7 +86,7 @@ class UnitAttention(nn.Layer):
 
 
 class HieraBlock(EncoderBlock):
-    """An encoder block. Channels grow, and the shortcut is pooled, where the queries are."""
+    """An encoder block. Where the queries are pooled, the shortcut is, too."""
 
     def __init__(self, channels: int, unit: int, pools: bool, **shared: Any) -> None:
         super().__init__(channels, **shared)
@@ -175,7 +175,8 @@ class Hiera(Backbone):
         num_heads: heads of attention in the first stage; each further stage doubles them.
         tubelet_size: frames from patch to patch, of which each sees three; must divide the frames of the
             clips.
-        mask_unit: side of a mask unit in pixels, a multiple of 4; must divide the sides of the clips.
+        mask_unit: side of a mask unit in pixels, a multiple of 4 * 2^q_pool; must divide the sides of the
+            clips.
         q_pool: how many stages begin with a pooling, from the second one on; null: all. Pre-training has one
             fewer, so that units of 32 pixels end as 2×2 tokens.
         drop_path_rate: stochastic depth of the last block; it rises from 0 in the first.
