@@ -71,7 +71,7 @@ def test_a_network_goes_from_training_to_prediction(bash, repository, model, mon
     stored = f"test_tipc/results/{model}/*.txt"
     found = f"test_tipc/output/{model}/{LITE}/python_infer_norm_train_*.log"
     # what training leaves to rounding on another processor; a wrong frame or colour changes more
-    assert compare([f"--gt_file={stored}", f"--log_file={found}", "--atol=0.02"]) == 0
+    assert compare([f"--gt_file={stored}", f"--log_file={found}", "--atol=0.05"]) == 0
     first = f"{logs[0].relative_to(repository)}"
     made = f"{model}_fp32.txt"
     assert compare([f"--gt_file={made}", f"--log_file={first}", "--write"]) == 0
