@@ -34,9 +34,9 @@ NETWORKS = {
         {"name": "MViT", "num_frames": FRAMES, "crop_size": SIDE, "depths": [1, 1], "drop_path_rate": 0.0},
         {"name": "TransformerHead", "in_channels": 192},
     ),
-    "Hiera, 96": (
-        {"name": "Hiera", "num_frames": FRAMES, "crop_size": SIDE, "depths": [1, 1, 1], "mask_unit": 16},
-        {"name": "VideoMAEHead", "in_channels": 384},
+    "Hiera, 96": (  # one pooling: at each, rounding makes other queries the largest
+        {"name": "Hiera", "num_frames": FRAMES, "crop_size": SIDE, "depths": [1, 2], "mask_unit": 16},
+        {"name": "VideoMAEHead", "in_channels": 192},
     ),
     "TimeSformer, 64": (
         {"name": "VisionTransformer", "img_size": SIDE, **_VIT, "num_seg": FRAMES, "drop_path_rate": 0.0},
