@@ -29,7 +29,7 @@ VIDEO_EXTENSIONS = (
 )
 
 
-BACKENDS = ("auto", "pyav", "frames")  # those of `READERS` apart
+BACKENDS = ("auto", "pyav", "frames")  # `READERS` has the others
 
 
 def open_video(

@@ -67,9 +67,7 @@ class HieraDecoder(Decoder):
         num_stages: Size = 4,
         normalize_targets: bool = True,
     ) -> None:
-        super().__init__()
-        if embed_dim % num_heads:
-            raise ConfigError(f"MODEL.head.num_heads={num_heads}: does not divide embed_dim {embed_dim}")
+        super().__init__(embed_dim, num_heads)
         self._square = PATCH_STRIDE * 2**q_pool  # pixels along a side of what a token restores
         if mask_unit % self._square:
             text = f"expected a multiple of {self._square}, as q_pool is {q_pool}"

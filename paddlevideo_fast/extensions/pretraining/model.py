@@ -31,15 +31,27 @@ class Decoder(BaseHead):
     A clip has parts that are hidden or visible as a whole; the encoder's `grid` counts them along time,
     height and width. Here `visible` and `hidden` are their numbers, int64 [N, V] and [N, M].
 
+    Args:
+        embed_dim: channels of a token in the decoder.
+        num_heads: of each attention.
+
     Attributes:
         encoder: the backbone that it restores clips of.
         has_tubes: the same squares are hidden at all times; False: any parts are.
+
+    Raises:
+        ConfigError: the heads do not divide the channels.
     """
 
     data_format = "NLC"
     num_classes = 0
     encoder: ClassVar[type[Backbone]]
     has_tubes: ClassVar[bool] = True
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ConfigError(f"MODEL.head.num_heads={num_heads}: does not divide embed_dim {embed_dim}")
 
     def sizes(self, backbone: Any) -> dict[str, tuple[int, int]]:
         """By name, each size that decoder and encoder must have in common: the decoder's, the encoder's."""
@@ -107,9 +119,7 @@ class VideoMAEDecoder(Decoder):
         tubelet_size: Size = 2,
         normalize_targets: bool = True,
     ) -> None:
-        super().__init__()
-        if embed_dim % num_heads:
-            raise ConfigError(f"MODEL.head.num_heads={num_heads}: does not divide embed_dim {embed_dim}")
+        super().__init__(embed_dim, num_heads)
         self.in_channels = in_channels
         self.tubelet = (tubelet_size, patch_size)
         self.normalize_targets = normalize_targets
