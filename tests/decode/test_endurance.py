@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import statistics
 import zlib
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +13,7 @@ import pytest
 
 from paddlevideo_fast.decode import open_video
 from tests.support.exact_corpus import CORPUS, write_corpus_clip
+from tests.support.isolated import call_isolated, resident_bytes
 from tests.support.numbered_clips import read_number
 
 NUM_READS = 5_000
@@ -78,16 +76,9 @@ def endure(sources: Sequence[Source], num_reads: int, seed: int) -> tuple[list[s
     return wrong, resident
 
 
-def resident_bytes() -> int:
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 @pytest.mark.slow
 def test_reads_in_one_process(sources):
-    spawn = multiprocessing.get_context("spawn")  # a process whose memory nothing else uses
-    with ProcessPoolExecutor(1, spawn) as pool:
-        wrong, resident = pool.submit(endure, sources, NUM_READS, 0).result()
+    wrong, resident = call_isolated(endure, sources, NUM_READS, 0)
     assert wrong == []
     quarter = NUM_READS // 4
     second, last = (statistics.median(resident[number * quarter :][:quarter]) for number in (1, 3))
