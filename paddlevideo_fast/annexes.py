@@ -62,7 +62,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "RecognizerDistillation": "extensions.distillation.model",
         "RunLengthRecognizer": "extensions.run_length.model",
     },
-    "backbone": {"Hiera": "extensions.hiera.network"},
+    "backbone": {"EfficientNetLite": "extensions.efficientnet.network", "Hiera": "extensions.hiera.network"},
     "operators": {"cpu": "extensions.cpu.operators"},
     "head": {
         "HieraDecoder": "extensions.pretraining.hiera",

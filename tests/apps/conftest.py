@@ -67,6 +67,11 @@ NETWORKS: dict[str, tuple[str, ...]] = {
         "depths: [1, 1, 2], mask_unit: 8, q_pool: 1}",
         "MODEL.head={name: VideoMAEHead, num_classes: 8, in_channels: 32}",
     ),
+    "efficientnet_lite": (
+        "tsm",
+        "MODEL.backbone={name: EfficientNetLite, num_seg: 8}",
+        "MODEL.head={name: TSMHead, num_classes: 8, in_channels: 1280}",
+    ),
     "several": ("tsm", "MODEL.head.activation=sigmoid"),
     "distillation": ("tsm", f"MODEL={{framework: RecognizerDistillation, {_TWO_NETWORKS}}}"),
 }

@@ -72,6 +72,11 @@ NETWORKS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 # the same of networks that are no part of the core
 ANNEXED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "efficientnet_lite": (
+        "Recognizer2D",
+        {"name": "EfficientNetLite", "num_seg": 2},
+        {"name": "TSMHead", "in_channels": 1280},
+    ),
     "hiera": (
         "Recognizer3D",
         {

@@ -24,6 +24,7 @@ FILES = [
         ROOT / f"extensions/{name}.py"
         for name in (
             *("distillation/soft_labels", "pretraining/model", "pretraining/hiera", "hiera/network"),
+            "efficientnet/network",
             *("run_length/rule", "run_length/packing", "token_merging/merging", "cpu/operators"),
         )
     ),

@@ -529,6 +529,24 @@ def test_hieras_pretraining_gives_its_authors_losses():
     np.testing.assert_allclose(losses, reference["loss_of_each"], rtol=1e-4)
 
 
+@pytest.mark.annex
+@pytest.mark.usefixtures("unset")
+@pytest.mark.parametrize(("variant", "side"), [("lite0", 75), ("lite2", 64)])
+def test_efficientnet_lite_gives_pytorchs_logits_after_conversion(variant, side):
+    """TensorFlow's padding of 75 pixels is even and odd, layer by layer; that of 64 pixels is always odd."""
+    reference = load(f"efficientnet_{variant}_{side}")
+    backbone = {"name": "EfficientNetLite", "variant": variant, "num_seg": None}
+    model = network("Recognizer2D", backbone, "TSNHead", num_classes=1000, in_channels=1280)
+    state = {k: weight(k, s, norm_weights=reference["norm_weights"]) for k, s in reference["state"].items()}
+    result = convert_state("efficientnet_lite", state, model)
+    assert result.is_whole
+    assert {row.outcome for row in result.rows} == {"converted"}
+    fill(model, result.weights)
+    assert count_parameters(model) == count(reference["state"]) == reference["parameters"]
+    model.to(dtype="float64")
+    assert_close(logits_of(model, clips_of(reference).astype("float64")), reference)
+
+
 def vjepa2(**head: Any) -> paddle.nn.Layer:
     backbone = {"name": "VJEPA2", "embed_dim": 384, "depth": 6, "num_heads": 6}
     own = {"num_classes": 174, "in_channels": 384, "num_heads": 6, **head}

@@ -14,7 +14,7 @@ from paddlevideo_fast.io.locks import only_writer
 
 # the keys of apps.convert.convert.CONVERTERS, known before Paddle is imported
 KINDS = (
-    *("mit-tsm", "mmaction2", "pyslowfast", "pytorchvideo", "torchvision"),
+    *("mit-tsm", "mmaction2", "pyslowfast", "pytorchvideo", "torchvision", "efficientnet_lite"),
     *("huggingface", "videomae", "vjepa2", "hiera", "timesformer", "tokshift", "swin", "paddlevideo"),
 )
 

@@ -13,6 +13,7 @@ from paddle import nn
 
 from paddlevideo_fast.apps.convert.source_files import read_source
 from paddlevideo_fast.errors import WeightError
+from paddlevideo_fast.extensions.efficientnet.network import EfficientNetLiteConverter
 from paddlevideo_fast.extensions.hiera.network import HieraConverter
 from paddlevideo_fast.io.files import as_path, atomic_write
 from paddlevideo_fast.modeling.backbones.resnet import (
@@ -55,6 +56,7 @@ CONVERTERS: dict[str, Callable[[Weights, Network], Converter]] = {
     "pyslowfast": PySlowFastConverter,
     "pytorchvideo": PyTorchVideoConverter,
     "torchvision": TorchvisionConverter,
+    "efficientnet_lite": EfficientNetLiteConverter,
     "huggingface": HuggingFaceVideoMAEConverter,
     "videomae": VideoMAEConverter,
     "vjepa2": VJEPA2Converter,

@@ -150,7 +150,9 @@ def test_lists_that_cannot_calibrate_are_told(made, run, trained, motion_videos,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["videomae", "mvit", "hiera", "slowfast", "x3d", "pptsm", "distillation"])
+@pytest.mark.parametrize(
+    "network", ["videomae", "mvit", "hiera", "slowfast", "x3d", "pptsm", "efficientnet_lite", "distillation"]
+)
 def test_other_kinds_of_networks(trained, motion_videos, tmp_path, network):
     """Only what the weights are multiplied with is in int8 in a transformer."""
     cfg = trained(network).cfg

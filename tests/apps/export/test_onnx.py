@@ -127,12 +127,16 @@ def test_the_command_writes_onnx_with_free_axes_or_says_why_not(trained, tmp_pat
 @needs_onnx
 @pytest.mark.parametrize(
     "network",
-    ["videomae", "vjepa2", "timesformer", "pptsm", "i3d", "x3d", "swin", "mvit", "hiera", "distillation"],
+    [
+        *("videomae", "vjepa2", "timesformer", "pptsm", "i3d", "x3d", "swin", "mvit", "hiera"),
+        *("efficientnet_lite", "distillation"),
+    ],
 )
 def test_every_kind_of_network_converts(trained, tmp_path, network):
     run = trained(network)
     files = export_model(run.cfg, run.weights, tmp_path, options=FLOAT32)
-    side = {"pptsm": 56, "distillation": 56, "videomae": 28, "vjepa2": 28}.get(network, 40)
+    sides = {"pptsm": 56, "efficientnet_lite": 56, "distillation": 56, "videomae": 28, "vjepa2": 28}
+    side = sides.get(network, 40)
     deviates_nowhere(run, files.onnx, [(1, 8, side, side), (3, 8, side, side)], "float32")
 
 

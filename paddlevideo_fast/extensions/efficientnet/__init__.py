@@ -1,0 +1,1 @@
+"""EfficientNet-Lite with the temporal shift."""
