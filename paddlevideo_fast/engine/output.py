@@ -307,7 +307,7 @@ class CheckpointStore:
     def _earlier_files(self) -> list[Path]:
         """The files of an earlier run of this name."""
         pattern = re.compile(
-            re.escape(self.name) + r"_((epoch|step)_\d+|best|average(_last\d+|_greedy)?(_report)?)"
+            re.escape(self.name) + r"_((epoch|step)_\d+|best|average(_last\d+)?(_report)?)"
             r"\.(pdparams|pdopt|pdstates|json)"
         )  # not a glob: another model's name may begin with this one's
         files = [self.folder / file for file in (*_RUN_FILES, *_TRACKED) if (self.folder / file).exists()]

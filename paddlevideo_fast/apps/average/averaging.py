@@ -1,17 +1,16 @@
 """One network from several checkpoints of a run: the mean of their weights.
 
 Reference: Wortsman et al., "Model soups: averaging weights of multiple fine-tuned models improves accuracy
-without increasing inference time", arXiv 2203.05482 (the greedy soup is its recipe 1).
+without increasing inference time", arXiv 2203.05482 (the uniform soup).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,18 +58,14 @@ class Averaged(NamedTuple):
     facts: dict[str, Any]
 
 
-def average(
-    cfg: Config, last: int | None, files: Sequence[Path] = (), output: Path | None = None
-) -> Averaged:
+def average(cfg: Config, last: int, files: Sequence[Path] = (), output: Path | None = None) -> Averaged:
     """Averages checkpoints, measures the batch norms of the mean anew, and validates it.
 
     Args:
         cfg: a checked config, of the run whose checkpoints are averaged.
-        last: how many of the newest; None: greedy. That begins with the best checkpoint in validation and
-            adds the others from the best to the worst, each if the validation does not become worse.
+        last: how many of the newest.
         files: weights to choose from, oldest first; none: the run's checkpoints at ends of epochs.
-        output: file of the mean; None: `<model_name>_average_last5.pdparams` or
-            `<model_name>_average_greedy.pdparams` in the run's folder.
+        output: file of the mean; None: such as `<model_name>_average_last5.pdparams` in the run's folder.
 
     Raises:
         PaddleVideoFastError: as its message says.
@@ -79,17 +74,17 @@ def average(
         cfg.require("average", "DATASET.valid")
         spec = RunSpec.of(cfg).in_folder(run_of_config(cfg))
         pipelines = check_evaluation(spec, "valid")
-        paths = _candidates(spec, files, last)
+        paths = _newest(spec, files, last)
         names = checked_class_names(spec, *map(str, paths))
-        how = "greedy" if last is None else f"last{last}"
-        output = output or as_path(spec.run.output_dir) / f"{spec.run.model_name}_average_{how}.pdparams"
+        name = f"{spec.run.model_name}_average_last{last}.pdparams"
+        output = output or as_path(spec.run.output_dir) / name
         report = output.with_name(f"{output.stem}_report.json")
         there = names and classes_of_weights(str(output))  # of other weights in its folder
         if names and there:
             check_classes(Classes(names, str(paths[0])), there)
         with only_writer(output.parent, output.name), contextlib.ExitStack() as stack:
             averager = _averager(spec, pipelines, stack)
-            facts = averager.last(paths) if last is not None else averager.greedy(paths)
+            facts = averager.average(paths)
             with writing(output), atomic_write_all(output, report) as partials:
                 paddle.save(averager.model.state_dict(), str(partials[0]))
                 partials[1].write_text(json.dumps(facts, indent=1), encoding="utf-8")
@@ -98,8 +93,8 @@ def average(
         return Averaged(output, report, facts)
 
 
-def _candidates(spec: RunSpec, files: Sequence[Path], last: int | None) -> list[Path]:
-    """The files to choose from.
+def _newest(spec: RunSpec, files: Sequence[Path], last: int) -> list[Path]:
+    """The files to average.
 
     Raises:
         CheckpointError: there are too few.
@@ -114,13 +109,12 @@ def _candidates(spec: RunSpec, files: Sequence[Path], last: int | None) -> list[
         for prefix in prefixes:
             store.fetch(prefix)
         paths = [Path(f"{prefix}.pdparams") for prefix in prefixes]
-    wanted = last or 2
-    if len(paths) < wanted:
+    if len(paths) < last:
         raise CheckpointError(
-            f"{where} has {len(paths)} checkpoints of epochs, and {wanted} are wanted: keep more with a "
+            f"{where} has {len(paths)} checkpoints of epochs, and {last} are wanted: keep more with a "
             "lower save_interval or a higher keep_last, or name weight files with -w"
         )
-    return paths[-wanted:] if last else paths
+    return paths[-last:]
 
 
 def _averager(spec: RunSpec, pipelines: Pipelines, stack: contextlib.ExitStack) -> Averager:
@@ -149,41 +143,42 @@ def _averager(spec: RunSpec, pipelines: Pipelines, stack: contextlib.ExitStack) 
     return Averager(model, evaluate, selection, statistics)
 
 
-@dataclass(frozen=True, eq=False)
 class Mean:
     """The mean of weights, summed in float64 in the order in which they are added.
 
     Attributes:
         paths: of the weights in the sum.
-        first: the weights of the first of them.
-        sums: by the name of a tensor.
         differing: names of the tensors that are not equal in all files.
     """
 
-    paths: Sequence[Path] = ()
-    first: Weights = field(default_factory=dict)
-    sums: Weights = field(default_factory=dict)
-    differing: frozenset[str] = frozenset()
+    def __init__(self) -> None:
+        self.paths: list[Path] = []
+        self.differing: set[str] = set()
+        self._first: Weights = {}
+        self._sums: dict[str, np.ndarray] = {}
 
-    def plus(self, path: Path, weights: Weights) -> Mean:
-        """A mean of one file more; this one stays as it is.
+    def add(self, path: Path, weights: Weights) -> None:
+        """Adds the weights of one more file.
 
         Raises:
             WeightError: they are of another network than the weights before them.
         """
         if self.paths:
-            _require_same_network(self.paths[0], self.first, path, weights)
-        first = self.first or weights
-        sums = {name: self.sums.get(name, 0.0) + value.astype(np.float64) for name, value in weights.items()}
-        changed = {name for name, value in weights.items() if not np.array_equal(value, first[name])}
-        return Mean([*self.paths, path], first, sums, self.differing | changed)
+            _require_same_network(self.paths[0], self._first, path, weights)
+        else:
+            self._first = weights
+        for name, value in weights.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value.astype(np.float64)
+            if not np.array_equal(value, self._first[name]):
+                self.differing.add(name)
+        self.paths.append(path)
 
     def weights(self) -> dict[str, np.ndarray]:
         """The mean, in the types of the files; what is equal in all files stays as it is, to the last bit."""
         count = len(self.paths)
         return {
-            name: (self.sums[name] / count).astype(value.dtype) if name in self.differing else value
-            for name, value in self.first.items()
+            name: (self._sums[name] / count).astype(value.dtype) if name in self.differing else value
+            for name, value in self._first.items()
         }
 
 
@@ -192,9 +187,9 @@ class Averager:
     """Puts means of weights into a network and validates them.
 
     Attributes:
-        model: gets the weights; after `last` or `greedy` those that were chosen.
+        model: gets the weights; after `average` their mean.
         evaluate: validates the model as it is.
-        selection: which validation is better.
+        selection: names the number that messages and the report show.
         statistics: over the training data, for the batch norms of a mean; None: their statistics are
             averaged.
     """
@@ -204,32 +199,31 @@ class Averager:
     selection: Selection
     statistics: Evaluator | None = None
 
-    def last(self, paths: Sequence[Path]) -> dict[str, Any]:
-        """Puts the mean of all files into the model; returns what the report says."""
-        mean, found = Mean(), []
+    def average(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """Puts the mean of the files into the model; returns what the report says."""
+        mean, before = Mean(), []
         for path in paths:
             weights = self._read(path)
-            mean = mean.plus(path, weights)
-            found.append(self._validated(path, weights))
-        return self._facts("last", paths, found, mean, self._validate_mean(mean))
-
-    def greedy(self, paths: Sequence[Path]) -> dict[str, Any]:
-        """Puts the greedy soup of the files into the model; returns what the report says."""
-        found = [self._validated(path, self._read(path)) for path in paths]
-        order = self._from_best(found)
-        metrics = found[order[0]]
-        mean = Mean().plus(paths[order[0]], self._read(paths[order[0]]))
-        kept: Weights = mean.weights()
-        for place in order[1:]:
-            trial = mean.plus(paths[place], self._read(paths[place]))
-            tried = self._validate_mean(trial)
-            is_kept = not self._is_better(metrics, tried)
-            what = "kept" if is_kept else "left out"
-            logger.info("with %s: %s, %s", paths[place].name, self._in_words(tried), what)
-            if is_kept:
-                mean, metrics, kept = trial, tried, self._weights()
-        self._put(kept)
-        return self._facts("greedy", paths, found, mean, metrics)
+            mean.add(path, weights)
+            self._put(weights)
+            metrics = self.evaluate()
+            logger.info("%s: %s", path.name, self._in_words(metrics))
+            before.append({"weights": str(path), **metrics})
+        self._put(mean.weights())
+        with self._only_differing(mean) as num_layers:
+            batch_norm = "averaged" if num_layers else "equal in all"
+            if num_layers and self.statistics is not None:
+                put_statistics(self.model, population_statistics(self.statistics, self.model))
+                batch_norm = "measured"
+        metrics = self.evaluate()
+        logger.info("mean of %d checkpoints: %s", len(paths), self._in_words(metrics))
+        return {
+            "value": self._deciding(metrics),
+            "averaged": [str(path) for path in paths],
+            "before": before,
+            "after": metrics,
+            "batch_norm": batch_norm,
+        }
 
     def _read(self, path: Path) -> Weights:
         weights = read_weights(path)
@@ -248,20 +242,6 @@ class Averager:
         for name, value in weights.items():
             target[name].set_value(value)
 
-    def _validated(self, path: Path, weights: Weights) -> Metrics:
-        self._put(weights)
-        metrics = self.evaluate()
-        logger.info("%s: %s", path.name, self._in_words(metrics))
-        return metrics
-
-    def _validate_mean(self, mean: Mean) -> Metrics:
-        """Validates a mean, whose batch norms are measured where the files differ."""
-        self._put(mean.weights())
-        with self._only_differing(mean) as num_layers:
-            if num_layers and self.statistics is not None:
-                put_statistics(self.model, population_statistics(self.statistics, self.model))
-        return self.evaluate()
-
     @contextlib.contextmanager
     def _only_differing(self, mean: Mean) -> Any:
         """Context in which batch norms with equal statistics in all files, frozen ones, keep these."""
@@ -275,46 +255,16 @@ class Averager:
                 layer._use_global_stats = True
             yield len(layers) - len(frozen)
 
-    def _deciding(self, metrics: Metrics) -> tuple[str, float]:
-        """Name and value of the number that decides; NaN where the loss is not finite."""
+    def _deciding(self, metrics: Metrics) -> str:
+        """Name of the number that decides which validation is better."""
         found = self.selection.value_of(metrics)
         assert found is not None  # something was evaluated
-        return found[0], found[1] if math.isfinite(metrics["loss"]) else math.nan
-
-    def _is_better(self, one: Metrics, other: Metrics) -> bool:
-        (name, value), (_, than) = self._deciding(one), self._deciding(other)
-        if value == than:
-            return one["loss"] < other["loss"]
-        return self.selection.is_better(name, value, None if math.isnan(than) else than)
-
-    def _from_best(self, found: Sequence[Metrics]) -> list[int]:
-        """Places of the finite validations, the best first; of equal ones that with the lower loss."""
-        values = [self._deciding(metrics)[1] for metrics in found]
-        places = [place for place, value in enumerate(values) if not math.isnan(value)]
-        if not places:
-            raise WeightError("no checkpoint has a finite validation: there is nothing to average")
-        sign = -1 if self.selection.is_better(self._deciding(found[0])[0], 1.0, 0.0) else 1
-        return sorted(places, key=lambda place: (sign * values[place], found[place]["loss"]))
+        return found[0]
 
     def _in_words(self, metrics: Metrics) -> str:
-        name, _ = self._deciding(metrics)
+        name = self._deciding(metrics)
         loss = "" if name == "loss" else f", loss {metrics['loss']:.5f}"
         return f"{name} {metrics[name]:.5f}{loss}"
-
-    def _facts(
-        self, how: str, paths: Sequence[Path], found: Sequence[Metrics], mean: Mean, metrics: Metrics
-    ) -> dict[str, Any]:
-        logger.info("mean of %d of %d checkpoints: %s", len(mean.paths), len(paths), self._in_words(metrics))
-        with self._only_differing(mean) as num_layers:
-            measured = num_layers and self.statistics is not None
-        return {
-            "how": how,
-            "value": self._deciding(metrics)[0],
-            "averaged": [str(path) for path in mean.paths],
-            "before": [{"weights": str(path), **each} for path, each in zip(paths, found)],
-            "after": metrics,
-            "batch_norm": "measured" if measured else "averaged" if num_layers else "equal in all",
-        }
 
 
 def _require_same_network(first: Path, expected: Weights, path: Path, found: Weights) -> None:

@@ -1,9 +1,8 @@
 """Averages the weights of a run's checkpoints, and validates the average and each checkpoint.
 
---last takes the newest checkpoints. --greedy begins with the best one and adds the others from the best to
-the worst, each if the validation does not become worse; between equal ones the lower loss wins. The
-statistics of batch norms are computed again on the training data, as PRECISEBN says. A report with all
-validations is written beside the weights.
+--last takes the newest checkpoints, or the last of the files of -w. The statistics of batch norms are
+computed again on the training data, as PRECISEBN says. A report with all validations is written beside the
+weights.
 
 Example:
     paddlevideo-fast average output/my_set --last 5
@@ -20,9 +19,9 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast average`."""
     parser = CommandParser("average", __doc__)
     add_config_arguments(parser)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--last", type=count(2), metavar="K", help="average the K newest checkpoints")
-    which.add_argument("--greedy", action="store_true", help="choose the checkpoints by validation")
+    parser.add_argument(
+        "--last", type=count(2), metavar="K", required=True, help="average the K newest checkpoints"
+    )
     parser.add_argument(
         "-w",
         "--weights",

@@ -22,7 +22,7 @@ def overlap(spec: RunSpec, weights: str, tested: ClipDataset, pipelines: Pipelin
     trained, chose = (_num_shared(spec, name, tested, pipelines) for name in ("train", "valid"))
     texts = [f"{trained} {share} are in DATASET.train"] if trained else []
     file = Path(weights).with_suffix("")
-    if chose and re.search("_best$|^best_model$|_average_greedy", file.name):
+    if chose and re.search("_best$|^best_model$", file.name):
         texts.append(f"{chose} {share} chose these weights in validation")
         store = CheckpointStore(file.parent, spec.run.model_name)
         mark = read_mark(Path(f"{store.latest()}.json"))
