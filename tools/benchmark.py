@@ -20,10 +20,12 @@ from paddlevideo_fast.config.startup import prepare_process
 # as JSON values. Each module is imported when it is asked for, so none needs what another one needs.
 BENCHMARKS = {
     "cpu": "a training step, a prediction and operators on a CPU: here and in PyTorch",
+    "cut_clips": "no measurement: cuts real videos by time into a set for trainings",
     "dali": "training clips through NVIDIA DALI on a CPU or a GPU, and through our own reader",
     "duplicates": "copies of videos that `data check --duplicates` finds, by kind, and its time",
     "exactness": "wrong frames of our reader, decord and OpenCV on clips whose frames carry their number",
     "explain": "Grad-CAM and occlusion on clips whose moving object is known",
+    "fast_transformers": "training of a ViT with run-length tokens, multigrid and both: time, tokens, top-1",
     "features": "an epoch of a head on stored features, and through the network with a frozen backbone",
     "frames_cache": "CPU time of reading in runs at once that share decoded frames, and that do not",
     "gpu": "training of six networks on a GPU with and without each setting: clips a second, memory, waiting",
@@ -38,7 +40,6 @@ BENCHMARKS = {
     "reader_trials": "joined and damaged files: wrong without a word, refused, right; ours and three others",
     "remote": "clips a second from packed shards in a store with 20 ms a request, with prefetch and without",
     "runs": "real trainings that differ in some settings: a metric, time and learning curves",
-    "run_length": "training with and without run-length tokens: time of a step, tokens, top-1",
     "saving": "how long a checkpoint stops training; kills while it is written",
     "scale": "training steps of one process and of several, and the share of time in communication",
     "serving": "a server under load: answers, their time, memory",

@@ -20,6 +20,7 @@ import paddle.nn.functional as F
 from paddle.nn.functional.flash_attention import flash_attn_unpadded
 
 from paddlevideo_fast.device import compute_capability
+from paddlevideo_fast.modeling.layers import cpu
 from paddlevideo_fast.modeling.layers.attention import DropPath, Heads, attend, packings
 
 _HIDDEN = -1e9  # added to a score that does not count
@@ -141,11 +142,14 @@ class Packing:
             of_queries = [1] * len(lengths) if one_query else lengths
             # one operator for all: the gradient of a slice is as large as the sequence
             parts = [
-                paddle.split(each.squeeze(1).unsqueeze(0), sections, axis=1)
+                paddle.split(cpu.transpose(each.squeeze(1), [1, 0, 2]).unsqueeze(0), sections, axis=2)
                 for each, sections in zip(heads, (of_queries, lengths, lengths))
             ]
-            mixed = [attend(query, key, value, None, dropout, scale) for query, key, value in zip(*parts)]
-        return paddle.concat(mixed, axis=1).squeeze(0).unsqueeze(1)
+            mixed = [
+                attend(query, key, value, None, dropout, scale, heads_first=True)
+                for query, key, value in zip(*parts)
+            ]
+        return cpu.transpose(paddle.concat(mixed, axis=2).squeeze(0), [1, 0, 2]).unsqueeze(1)
 
     def _padded_attend(self, heads: Heads, dropout: float, scale: float, one_query: bool) -> paddle.Tensor:
         num_heads, channels = heads[0].shape[2:]

@@ -11,6 +11,7 @@ from paddle import nn
 from paddlevideo_fast.config.types import FrameDivisor, NonNegative, Share, SideDivisor, Size
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Step, Target, Weights
+from paddlevideo_fast.modeling.layers import cpu
 from paddlevideo_fast.modeling.layers.attention import EncoderBlock, SelfAttention, drop_path_rates, linear
 from paddlevideo_fast.modeling.layers.positions import fixed_positions
 from paddlevideo_fast.modeling.layers.windows import Box, closed, grid_of
@@ -55,11 +56,10 @@ class TubeletEmbedding(nn.Layer):
         times, rows, columns = self.grid(clips.shape[2:])
         side, depth = self.patch_size, self.tubelet_size
         # two steps: Paddle is slow at transposing eight axes
-        pictures = clips.reshape([-1, rows, side, columns, side]).transpose([0, 1, 3, 2, 4])
+        pictures = cpu.transpose(clips.reshape([-1, rows, side, columns, side]), [0, 1, 3, 2, 4])
         parts = pictures.reshape([-1, 3, times, depth, rows * columns, side * side])
-        return parts.transpose([0, 2, 4, 3, 5, 1]).reshape(
-            [-1, times * rows * columns, depth * side * side, 3]
-        )
+        parts = cpu.transpose(parts, [0, 2, 4, 3, 5, 1])
+        return parts.reshape([-1, times * rows * columns, depth * side * side, 3])
 
     def clips(self, tubelets: paddle.Tensor, shape: Sequence[int]) -> paddle.Tensor:
         """The clips, of `shape` [N, 3, T, H, W], whose tubelets [N, L, P, 3] these are."""
