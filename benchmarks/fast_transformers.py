@@ -1,13 +1,13 @@
-"""Training of a ViT on a CPU, plain, with run-length tokens, with multigrid and with both: time, tokens, top-1.
+"""Training of a ViT on a CPU, plain, with run-length tokens, multigrid and both: time, tokens, top-1.
 
-A small VideoMAE ViT trains on decoded clips in memory: from nothing, and from a network that has learned other
-clips. All sides go through the same clips, an epoch of each side in turn, in one process. The multigrid sides
-take the phases that the toolkit's schedule gives. Time is the CPU time of training steps.
+A small VideoMAE ViT trains on decoded clips in memory: from nothing, and from a network that has learned
+other clips. All sides go through the same clips, an epoch of each side in turn, in one process. The multigrid
+sides take the phases that the toolkit's schedule gives. Time is the CPU time of training steps.
 """
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,7 +71,7 @@ class _Clips:
     def batches(
         self, shape: Shape, rng: np.random.Generator | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Each video once: in random order with random crops or, without `rng`, in order with middle crops."""
+        """Each video once, in random order with random crops; without `rng` in order, with middle crops."""
         videos = self.videos[:, :: _SPAN // shape.frames]
         room = shape.side - shape.crop
         order = np.arange(len(videos)) if rng is None else rng.permutation(len(videos))
@@ -148,7 +148,8 @@ def _load(folder: Path, side: int, num_clips: int | None = None) -> _Set:
     for name in ("train", "valid"):
         lines = (folder / f"{name}.list").read_text(encoding="utf-8").splitlines()[:num_clips]
         paths, labels = zip(*(line.rsplit(maxsplit=1) for line in lines))
-        parts.append(_Clips(np.stack([_frames(folder / path, side) for path in paths]), np.array(labels, int)))
+        videos = np.stack([_frames(folder / path, side) for path in paths])
+        parts.append(_Clips(videos, np.array(labels, int)))
     return _Set(*parts)
 
 
@@ -277,7 +278,8 @@ _preprocess = Preprocess(layout="NCTHW")
 
 def _model(num_classes: int, seed: int, patch: int, run_length: bool) -> Any:
     paddle.seed(seed)
-    backbone = {"name": "VideoMAEViT", "embed_dim": _CHANNELS, "depth": 4, "num_heads": 4, "patch_size": patch}
+    sizes = {"embed_dim": _CHANNELS, "depth": 4, "num_heads": 4, "patch_size": patch}
+    backbone = {"name": "VideoMAEViT", **sizes}
     head = {"name": "VideoMAEHead", "num_classes": num_classes, "in_channels": _CHANNELS, "std": 0.02}
     network = {"framework": "RecognizerTransformer", "first_weights": "xavier"}
     changes = _RUN_LENGTH if run_length else {}
