@@ -53,7 +53,7 @@ class Shape(NamedTuple):
 
 
 LEARNED = Shape(8, 64, 56, 8, 16)  # small enough to train on a CPU
-TIMED = (Shape(16, 64, 56, 8, 8), Shape(16, 128, 112, 8, 2))
+TIMED = (Shape(16, 64, 56, 8, 8), Shape(16, 112, 112, 8, 2))
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,7 @@ def run(
         f"{path.name}, {shape.tokens} tokens": _timed(_load(path, shape.side, 64).train, shape, rounds)
         for path in folder
         for shape in TIMED
+        if shape.side <= _side(path)
     }
     return {"source_top1": first.top1(), "trained": trained, "timed": timed}
 
@@ -156,6 +157,13 @@ def _load(folder: Path, side: int, num_clips: int | None = None) -> _Set:
 def _frames(path: Path, side: int) -> np.ndarray:
     with open_video(str(path)) as video:
         return _resized(np.stack([frame for frame, _ in zip(video, range(_SPAN))]), side)
+
+
+def _side(folder: Path) -> int:
+    """The width of the videos of a set in pixels."""
+    first = (folder / "train.list").read_text(encoding="utf-8").split(maxsplit=1)[0]
+    with open_video(str(folder / first)) as video:
+        return int(next(iter(video)).shape[1])
 
 
 def _resized(frames: np.ndarray, side: int) -> np.ndarray:
