@@ -6,8 +6,8 @@ else that escapes is a bug of the toolkit and keeps its traceback.
 
 import re
 import reprlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from paddlevideo_fast.io.urls import masked, shown_url
 
@@ -45,6 +45,23 @@ def shortened(line: str) -> str:
 
 def _line(text: str) -> str:
     return shortened(masked(text))
+
+
+class Problem(NamedTuple):
+    """What is wrong with a key of a config, or may be.
+
+    Attributes:
+        key: dotted; behind it may stand `=` and the value.
+        text: what is wrong, and what to do.
+        is_error: it ends the run; else it is a warning.
+    """
+
+    key: str
+    text: str
+    is_error: bool = True
+
+
+Problems = Iterator[Problem]
 
 
 class PaddleVideoFastError(Exception):

@@ -9,7 +9,7 @@ from typing import Any
 import paddle
 
 from paddlevideo_fast.assembly.classes import balance, class_names
-from paddlevideo_fast.assembly.data import Split, make_loader, make_split
+from paddlevideo_fast.assembly.data import Split, make_split
 from paddlevideo_fast.assembly.plan import RunPlan, batch_shapes, plain_clip
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.spec import ComponentSection
@@ -86,9 +86,8 @@ class TrainingSetup:
 
     def statistics_evaluator(self, max_batches: int) -> Evaluator:
         """Runs the network over the training data; see `statistics_evaluator`."""
-        return statistics_evaluator(
-            self.spec, self.split, self.plan.precision, self.distribution, max_batches
-        )
+        num_batches = min(max_batches, self.spec.run.max_iters or max_batches)
+        return statistics_evaluator(self.split, self.plan.precision, self.distribution, num_batches)
 
     def close(self) -> None:
         """Ends the loaders."""
@@ -108,11 +107,11 @@ class TrainingSetup:
             for phase in self.plan.phases
         }
 
-        def make_loader(phase: Phase) -> BatchLoader:
+        def loader_of(phase: Phase) -> BatchLoader:
             loader.batch_sampler = samplers[phase]
             return loader
 
-        return make_loader
+        return loader_of
 
     def trainer(
         self,
@@ -260,16 +259,14 @@ def scaled(spec: RunSpec, curve: LearningRate, world_size: int, num_samples: int
 
 
 def statistics_evaluator(
-    spec: RunSpec, split: Split, precision: Precision, distribution: Distribution, max_batches: int
+    split: Split, precision: Precision, distribution: Distribution, max_batches: int
 ) -> Evaluator:
     """Runs precise BN over the training data `split`, the last, smaller batch included.
 
     The clips have the configured shape in every phase.
     """
-    loader = make_loader(spec, "train", split.dataset, distribution, pad=False)
-    num_batches = min(max_batches, spec.run.max_iters or sys.maxsize)
-    split = replace(split, loader=loader)
-    return make_evaluator(split, precision, distribution, num_batches)
+    split = replace(split, loader=split.make_loader(drop_last=False, pad=False))
+    return make_evaluator(split, precision, distribution, max_batches)
 
 
 def make_evaluator(

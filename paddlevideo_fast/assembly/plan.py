@@ -59,7 +59,7 @@ def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:
     """
     rate = (spec.optimizer or {})["learning_rate"]
     curve = build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else Constant(rate)
-    pipelines = Pipelines(spec)
+    pipelines = Pipelines(spec.splits)
     phases, planned = plan_phases(spec, curve, pipelines, world_size)
     metric = make_metric(spec.metric) if spec.run.validate else None
     names: list[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]

@@ -8,7 +8,6 @@ from paddlevideo_fast.assembly.build import load_start_weights, training_setup, 
 from paddlevideo_fast.assembly.callbacks import callbacks_of
 from paddlevideo_fast.assembly.checks import require_weights
 from paddlevideo_fast.assembly.classes import checked_class_names
-from paddlevideo_fast.assembly.data import data_identity
 from paddlevideo_fast.assembly.folder import begin_output, in_own_folder, take_folder
 from paddlevideo_fast.assembly.plan import RunPlan, plan_run
 from paddlevideo_fast.assembly.summary import log_begin, log_results
@@ -64,7 +63,7 @@ def _train(
     trainer = setup.trainer(
         setup.phase_loader(),
         callbacks_of(setup, store, callbacks, class_names),
-        data_identity=data_identity(spec, setup.split),
+        data_identity=setup.split.identity(),
     )
     if checkpoint is not None:
         restore(trainer, checkpoint)

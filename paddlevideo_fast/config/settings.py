@@ -4,11 +4,17 @@ The fields are the schema, as the constructor of a component is, and their texts
 """
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from paddlevideo_fast.config.types import Count, PositiveInt, Range, Share, Size
+from paddlevideo_fast.errors import Problem, Problems
+from paddlevideo_fast.machine import gpu_number
+
+if TYPE_CHECKING:
+    from paddlevideo_fast.config.document import Config
 
 Settings = TypeVar("Settings")
 SplitName = Literal["train", "valid", "test"]
@@ -101,6 +107,12 @@ class RunSettings:
         "inference_model_dir": "training and testing do not use it",
         "quant_output_dir": "`export --onnx --int8` quantizes",
     }
+
+    def problems(self, config: "Config") -> Problems:
+        """Keys of mixed precision without `amp`. Beside `amp: false` they may stand."""
+        for key in ("amp_level", "amp_dtype") if not config.holds("amp") else ():
+            if config.holds(key):
+                yield Problem(f"{key}={getattr(self, key)}", "has no effect without amp; add --amp")
 
 
 @dataclass(frozen=True)
@@ -246,6 +258,27 @@ class RuntimeSettings:
             variables["NVIDIA_TF32_OVERRIDE"] = str(int(self.tf32))
         return variables
 
+    def problems(self, config: "Config") -> Problems:
+        """Options that cannot take effect on this machine, and flags that Paddle does not know."""
+        import paddle  # not earlier: it is imported after the variables of `environment` are set
+
+        on_cpu = gpu_number(paddle.get_device()) is None
+        flags = paddle.base.core.globals().keys()
+        for variable in self.environment():
+            name = variable[6:] if variable.startswith("FLAGS_") else "tf32"
+            text = ""
+            if on_cpu and name in self.gpu_only:
+                text = "it is for GPUs, and Paddle computes on the CPU here; take it out"
+            elif name != "tf32" and variable not in flags:
+                text = f"Paddle {paddle.__version__} has no {variable}; take it out"
+            elif variable not in os.environ:
+                text = (
+                    "Paddle reads it at its import, which came first; start through paddlevideo-fast train, "
+                )
+                text += f"or set {variable} in the environment"
+            if text:
+                yield Problem(f"RUNTIME.{name}", text)
+
 
 @dataclass(frozen=True)
 class StorageSettings:
@@ -274,6 +307,14 @@ class StorageSettings:
     prefetch: Annotated[int, Range(0, 1000)] = 16
     timeout_sec: Annotated[float, Range(0.1)] = 30.0
     away_after_sec: Annotated[float, Range(0.1)] = 300.0
+
+    def problems(self, config: "Config") -> Problems:
+        """Settings of caches that are not there."""
+        of_cache = {"cache_dir": ("cache_gb", "block_kb", "prefetch"), "frames_cache": ("frames_cache_gb",)}
+        for folder, keys in of_cache.items():
+            for key in keys if getattr(self, folder) is None else ():
+                if config.holds(f"STORAGE.{key}"):
+                    yield Problem(f"STORAGE.{key}", f"has no effect without {folder}", is_error=False)
 
 
 @dataclass(frozen=True)
@@ -328,6 +369,17 @@ class MultigridSettings:
     def short_factors(self) -> list[float]:
         """Shares of the side that a short cycle passes; none without one."""
         return list(self.short_cycle_factors) if self.SHORT_CYCLE else []
+
+    def problems(self, config: "Config") -> Problems:
+        """What has no effect in a multigrid training."""
+        if not config.get("multigrid"):
+            return
+        if not self.long_factors and not self.short_factors:
+            text = "has no effect: MULTIGRID turns on neither LONG_CYCLE nor SHORT_CYCLE"
+            yield Problem("multigrid", text, is_error=False)
+        elif self.lr_scaling != "linear" and not self.long_factors:
+            text = "has no effect without LONG_CYCLE: the short cycle never changes the learning rate"
+            yield Problem("MULTIGRID.lr_scaling", text, is_error=False)
 
 
 @dataclass(frozen=True)

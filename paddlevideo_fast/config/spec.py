@@ -12,7 +12,7 @@ from paddlevideo_fast.config import settings
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.sections import NamedItem, has_section, options_of
 from paddlevideo_fast.config.settings import SplitName, settings_from
-from paddlevideo_fast.errors import SettingError
+from paddlevideo_fast.errors import Problem, Problems, SettingError
 from paddlevideo_fast.log import get_logger, warn_once
 
 if TYPE_CHECKING:
@@ -49,6 +49,31 @@ class SplitSpec:
     name: SplitName
     dataset: ComponentSection
     pipeline: Mapping[str, Any]
+
+    def problems(self, run: settings.RunSettings, batch_size: int, where: Callable[[str], str]) -> Problems:
+        """Several clips of each video that do not divide a batch or the epochs.
+
+        Args:
+            run: has the epochs.
+            batch_size: of the training.
+            where: a key and where it was written.
+        """
+        key, clips = f"DATASET.{self.name}.clips_per_video", self.dataset.get("clips_per_video", 1)
+        if self.name != "train":
+            if clips > 1:
+                text = "is for training; an evaluation sees several clips of a video with num_ensemble_views"
+                yield Problem(f"{key}={clips}", text)
+            return
+        if batch_size % clips:
+            text = f"no multiple of {where(key)}={clips}: a batch holds all clips of a video"
+            yield Problem(f"DATASET.batch_size={batch_size}", text)
+        rest = run.epochs % clips
+        if run.epochs < clips:
+            text = f"{where(key)} is {clips}: only as many epochs together read every video"
+            yield Problem(f"epochs={run.epochs}", text)
+        elif rest and not run.multigrid:
+            text = f"no multiple of {where(key)}={clips}: the last {rest} read a part of the videos only"
+            yield Problem(f"epochs={run.epochs}", f"{text}; is that meant?", is_error=False)
 
 
 @dataclass(frozen=True)

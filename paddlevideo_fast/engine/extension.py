@@ -6,11 +6,12 @@ none of them. First come the extensions in the order of the table in `annexes`, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from paddlevideo_fast.config.settings import settings_from
+from paddlevideo_fast.errors import Problem, Problems
 
 if TYPE_CHECKING:
     from paddlevideo_fast.assembly.build import TrainingSetup
@@ -24,23 +25,6 @@ if TYPE_CHECKING:
     from paddlevideo_fast.loader.build import MakeLoader
     from paddlevideo_fast.modeling.preprocess import Layout
     from paddlevideo_fast.modeling.weights import WeightReport
-
-
-class Problem(NamedTuple):
-    """What is wrong with a key, or may be.
-
-    Attributes:
-        key: dotted; behind it may stand `=` and the value.
-        text: what is wrong, and what to do.
-        is_error: it ends the run; else it is a warning.
-    """
-
-    key: str
-    text: str
-    is_error: bool = True
-
-
-Problems = Iterator[Problem]
 
 
 @dataclass(frozen=True)
@@ -88,6 +72,14 @@ class Extension:
     def problems(self, plan: RunPlan) -> Problems:
         """What does not fit the rest of the run, before there is an output folder."""
         yield from ()
+
+    def clashes(self, config: Config) -> Problems:
+        """The keys of `excludes` that a config sets, and those of `replaces`, which have no effect."""
+        excluded = [key for key in self.excludes if config.at(key) not in (None, False)]
+        yield from (Problem(key, self.excludes[key]) for key in excluded)
+        for key, reason in self.replaces.items():
+            if config.holds(key):
+                yield Problem(key, f"has no effect: {reason}", is_error=False)
 
     def clip_of_network(self, num_frames: int, crop_size: int) -> tuple[int, int]:
         """Frames and side in pixels of the training clips that the network takes.

@@ -1,5 +1,6 @@
 """Annotation lists whose items are clips."""
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -10,6 +11,7 @@ from paddlevideo_fast.config.sections import Group, Section
 from paddlevideo_fast.config.types import NumViews, Size
 from paddlevideo_fast.decode import FrameStore, IndexCache, Source, VideoReader, open_frames, open_video
 from paddlevideo_fast.errors import LoaderError, VideoDecodeError
+from paddlevideo_fast.io.urls import bare_url, join
 from paddlevideo_fast.loader.annotations import (
     RecordSection,
     VideoRecord,
@@ -352,6 +354,20 @@ class ClipDataset:
     def files(self) -> list[str]:
         """Paths and URLs of the files and folders of frames that the records are read from, each once."""
         return list(dict.fromkeys(record.path for record in self.records))
+
+    def path_in_set(self, path: str) -> str:
+        """A path from the data_prefix on, if it is below: a set that is moved stays the same set."""
+        return path.removeprefix(join(self.data_prefix, "")) if self.data_prefix else path
+
+    @property
+    def list_crc32(self) -> int:
+        """Checksum of the records. A URL counts without its query, which changes when it is signed anew."""
+        lines = []
+        for record in self.records:
+            line = f"{self.path_in_set(bare_url(record.path))} {','.join(map(str, record.labels))}"
+            more = (record.span, record.weight, record.group, record.draw_part or ())
+            lines.append(line if more == (None, 1.0, "", ()) else f"{line} {more}")
+        return zlib.crc32("\n".join(lines).encode("utf-8", errors="surrogateescape"))
 
     @property
     def is_remote(self) -> bool:

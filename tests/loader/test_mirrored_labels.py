@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddlevideo_fast.assembly.data import make_split
+from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.config import RunSpec, load_config
-from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import ClipRequest, LoaderError
 from paddlevideo_fast.loader.transforms.crop import RandomFlip
@@ -80,4 +79,4 @@ def test_a_mirror_class_beyond_the_classes_of_the_head_is_an_error(list_of_video
     config["DATASET"]["train"] = {"format": "VideoDataset", "file_path": str(list_of_videos)}
     config["PIPELINE"]["train"] = {"decode": {"name": "VideoDecoder"}, "sample": SAMPLE, "transform": [flip]}
     with pytest.raises(ConfigError, match=r"PIPELINE.train.transform: .* label 8 with num_classes 8"):
-        make_split(RunSpec.of(config), "train", "NTCHW", Distribution())
+        check_evaluation(RunSpec.of(config), "train")

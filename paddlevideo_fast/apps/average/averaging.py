@@ -129,9 +129,10 @@ def _averager(spec: RunSpec, pipelines: Pipelines, stack: contextlib.ExitStack) 
     evaluator = make_evaluator(valid, precision, distribution, spec.run.max_iters)
     statistics = None
     if spec.holds("DATASET.train"):
-        num_batches = (spec.extension(PreciseBN) or PreciseBN()).num_iters_preciseBN
+        max_batches = (spec.extension(PreciseBN) or PreciseBN()).num_iters_preciseBN
+        num_batches = min(max_batches, spec.run.max_iters or max_batches)
         train = make_split(spec, "train", model.layout, distribution, pipelines=pipelines)
-        statistics = statistics_evaluator(spec, train, precision, distribution, num_batches)
+        statistics = statistics_evaluator(train, precision, distribution, num_batches)
         stack.callback(statistics.loader.close)
 
     def evaluate() -> Metrics:

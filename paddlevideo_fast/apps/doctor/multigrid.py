@@ -351,9 +351,8 @@ def _setup_without_data(plan: RunPlan) -> TrainingSetup:
     optimizer, _ = build_optimizer(spec.optimizer or {}, model)
     pipeline = plan.pipelines["train"]
     unread: Any = None  # the shapes are timed on made-up batches
-    split = Split(
-        unread, unread, Preprocess(*pipeline.normalization, model.layout), BadSamples(None, total=0)
-    )
+    preprocess = Preprocess(*pipeline.normalization, model.layout)
+    split = Split(unread, unread, preprocess, BadSamples(None, total=0), make_loader=unread)
     return TrainingSetup(plan, model, optimizer, plan.curve, split)
 
 

@@ -123,7 +123,7 @@ class StoredTeacher(SoftLabels):
         if stored.index.recipe.get(KIND) != "logits":
             text = "holds features, and DISTILLATION.logits needs logits; store them with  features --logits"
             raise FeatureError(f"{stored.folder}: {text}")
-        require_same_list(stored, spec, split)
+        require_same_list(stored, split.dataset)
         own, others = classes_of(spec.model), list(stored.features.shape[1:])
         if others != [own]:
             text = f"holds logits of shape {others} for a clip, and MODEL has {own} classes"

@@ -42,7 +42,7 @@ class TeacherPlan:
             names: list[SplitName] = [name for name in ("train", "valid", "test") if name in spec.splits]
             if not names:
                 raise ConfigError(["PIPELINE: is missing, so nothing says which clips the teacher takes"])
-            pipelines = Pipelines(spec)
+            pipelines = Pipelines(spec.splits)
             pipeline, size = pipelines[names[0]], pipelines.crop_size(names[0])
         except ConfigError as error:
             text = f"this config of the teacher is wrong: {error}"

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from paddlevideo_fast.assembly.data import Split, data_identity, path_in_set
+from paddlevideo_fast.assembly.data import Split
 from paddlevideo_fast.assembly.plan import make_precision
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
@@ -59,7 +59,7 @@ def recipe_of_features(
         **({"MODEL.runtime_cfg": spec.model.get("runtime_cfg")} if kind == "logits" else {}),
         f"DATASET.{name}": _without(section.dataset, _NO_MATTER),
         f"PIPELINE.{name}": dict(section.pipeline),
-        _LIST: data_identity(spec, split)["list_crc32"],
+        _LIST: dataset.list_crc32,
         _FILES: zlib.crc32(states),
         "the classes of a sigmoid head": dataset.num_classes,
         "precision": make_precision(spec).name,
@@ -68,7 +68,7 @@ def recipe_of_features(
     return json.loads(json.dumps(recipe, default=str))
 
 
-def require_same_list(stored: StoredFeatures, spec: RunSpec, split: Split) -> None:
+def require_same_list(stored: StoredFeatures, dataset: ClipDataset) -> None:
     """Checks that stored rows are of the records of a part of the data, and of the same files.
 
     Where all files are others, the set may be a prepared or copied one: this is a warning.
@@ -77,9 +77,8 @@ def require_same_list(stored: StoredFeatures, spec: RunSpec, split: Split) -> No
         FeatureError: the list has other videos or labels than when the rows were computed, or some files have
             changed since.
     """
-    dataset, recipe = split.dataset, stored.index.recipe
-    now = {_LIST: data_identity(spec, split)["list_crc32"]}
-    require_same(stored.folder, dataset, {_LIST: recipe.get(_LIST)}, now)
+    then = {_LIST: stored.index.recipe.get(_LIST)}
+    require_same(stored.folder, dataset, then, {_LIST: dataset.list_crc32})
     changed, count = _changed_files(stored.folder, dataset), len(set(dataset.files))
     if len(changed) == count > 1:
         text = (
@@ -100,7 +99,7 @@ def file_states(dataset: ClipDataset) -> dict[str, list[int] | None]:
     Stores are not asked: it would take a request for each file.
     """
     files = [file for file in dataset.files if not scheme_of(file)]
-    names = [path_in_set(file, dataset) for file in files]
+    names = [dataset.path_in_set(file) for file in files]
     with ThreadPoolExecutor(_NUM_STAT_THREADS) as pool:  # a network file system takes its time for each
         return dict(zip(names, pool.map(_file_state, files)))
 

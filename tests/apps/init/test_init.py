@@ -14,7 +14,7 @@ from PIL import Image
 
 from paddlevideo_fast.apps.init import init_dataset
 from paddlevideo_fast.apps.init.init_dataset import Probe, split
-from paddlevideo_fast.assembly.data import data_identity, make_split
+from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.config.spec import RunSpec
@@ -430,7 +430,7 @@ def test_a_folder_with_its_videos_is_moved(run, videos, tmp_path):
         """What a run compares before it resumes, and stored features before they are read."""
         spec = RunSpec.of(config)
         split = make_split(spec, "train", "NCTHW", Distribution())
-        return data_identity(spec, split), file_states(split.dataset)
+        return split.identity(), file_states(split.dataset)
 
     before = identity(load_config(tmp_path / "here/my_set/config.yaml"))
     shutil.move(tmp_path / "here", tmp_path / "there")

@@ -2,10 +2,11 @@
 
 import pytest
 
-from paddlevideo_fast.assembly import data
+from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Distribution
+from paddlevideo_fast.engine.callbacks.evaluation import Selection
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.sources.remote import block_cache, stores
 from tests.support.fresh_stores import start_anew
@@ -22,7 +23,8 @@ def split_of(motion_dataset, *overrides):
     lists = [f"DATASET.{name}.file_path={motion_dataset.train_list}" for name in ("train", "valid")]
     prefix = [f"DATASET.{name}.data_prefix={motion_dataset.root}" for name in ("train", "valid")]
     config = load_config(CONFIG, [*lists, *prefix, *overrides])
-    return make_split(RunSpec.of(config), "train", "NTCHW", Distribution())
+    spec = RunSpec.of(config)
+    return make_split(spec, "train", "NTCHW", Distribution(), pipelines=check_evaluation(spec, "train"))
 
 
 def test_the_section_is_what_the_process_does(motion_dataset, tmp_path, caplog):
@@ -62,6 +64,5 @@ def test_decoded_frames_are_kept_where_they_can_be(motion_dataset, tmp_path, cap
     assert "no effect" not in caplog.text
     assert split_of(motion_dataset, "STORAGE.frames_cache_gb=0.5").dataset.decoder.frames is None
     assert "-o #5  STORAGE.frames_cache_gb: has no effect without frames_cache" in caplog.text
-    monkeypatch.setattr(data, "_other_loader", lambda spec, name: object())
-    monkeypatch.setattr(data, "make_loader", lambda *_: None)
+    monkeypatch.setattr(Selection, "loader_of", lambda self, name: lambda *_: None)
     assert split_of(motion_dataset, *settings).dataset.decoder.frames is None
