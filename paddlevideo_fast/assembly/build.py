@@ -10,7 +10,7 @@ import paddle
 
 from paddlevideo_fast.assembly.classes import balance, class_names
 from paddlevideo_fast.assembly.data import Split, make_split
-from paddlevideo_fast.assembly.plan import RunPlan, batch_shapes, plain_clip
+from paddlevideo_fast.assembly.plan import RunPlan
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.spec import ComponentSection
 from paddlevideo_fast.device import tune_gpu
@@ -19,8 +19,9 @@ from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.protocols import BatchLoader, Objective
 from paddlevideo_fast.engine.sinks import Sink
 from paddlevideo_fast.errors import AnnotationError
+from paddlevideo_fast.loader import BatchShape
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import build_for_clips
+from paddlevideo_fast.modeling import ClassNames, build_for_clips
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from paddlevideo_fast.modeling.stages import learned_parameters, parameters_in
 from paddlevideo_fast.modeling.weights import backbone_of, load_weights
@@ -38,6 +39,7 @@ class TrainingSetup:
     Attributes:
         plan: of the run.
         model: the network.
+        class_names: of the network, by the config, and of weight files.
         optimizer, curve, split: made after the network, so unset while extensions change it. The curve is
             scaled to the clips of an update, the split is the training data.
         distribution: the processes of the run.
@@ -52,6 +54,7 @@ class TrainingSetup:
 
     plan: RunPlan
     model: Any
+    class_names: ClassNames
     optimizer: Any = None
     curve: LearningRate = None  # type: ignore[assignment]
     split: Split = None  # type: ignore[assignment]
@@ -74,11 +77,6 @@ class TrainingSetup:
         """The folder of the run, which has one by then."""
         assert self.store is not None
         return self.store.folder
-
-    @property
-    def accumulate_steps(self) -> int:
-        """Batches of a process that make one optimizer step."""
-        return self.spec.accumulate_steps(self.distribution.world_size)
 
     def evaluator(self, split: Split) -> Evaluator:
         """Runs the network over a part of the data; see `make_evaluator`."""
@@ -103,7 +101,7 @@ class TrainingSetup:
         """
         loader, batch_size = self.split.loader, self.spec.data.batch_size
         samplers = {
-            phase: loader.batch_sampler.reshaped(batch_shapes(phase, batch_size, self.accumulate_steps))
+            phase: loader.batch_sampler.reshaped(batch_shapes(phase, batch_size, self.plan.accumulate_steps))
             for phase in self.plan.phases
         }
 
@@ -134,7 +132,7 @@ class TrainingSetup:
             mix=_mix(self.spec.mix, self.model) if self.spec.mix else None,
             distribution=self.distribution,
             seed=self.spec.run.seed,
-            accumulate_steps=self.accumulate_steps,
+            accumulate_steps=self.plan.accumulate_steps,
             max_iters=self.spec.run.max_iters,
             on_incidents=self.split.bad_samples.add,
             data_identity={**(data_identity or {}), **(objective.identity if objective else {})},
@@ -161,14 +159,15 @@ def training_setup(
     spec, distribution = plan.spec, distribution or Distribution()
     paddle.seed(spec.run.seed)
     tuning = tune_gpu(plan.has_fixed_shapes, spec.run.amp)
+    names = class_names(spec)
     load_pretrained &= not any(extension.brings_weights for extension in spec.extensions)
-    model = build_for_clips(spec.model, spec.run.amp, load_pretrained, class_names(spec))
+    model = build_for_clips(spec.model, spec.run.amp, load_pretrained, names)
     if tuning:
         logger.info("device: %s%s", tuning, ", channels last" if model.layout == "NTHWC" else "")
-    if spec.run.multigrid:
-        num_frames, side, _ = plain_clip(spec, plan.pipelines)
+    if plan.full_clip is not None:
+        num_frames, side, _ = plan.full_clip
         backbone_of(model)[0].full_clip = (num_frames, side, side)
-    setup = TrainingSetup(plan, model, distribution=distribution)
+    setup = TrainingSetup(plan, model, names, distribution=distribution)
     for extension in spec.extensions:
         extension.on_model(setup)
     model = setup.model
@@ -183,7 +182,11 @@ def training_setup(
     for extension in spec.extensions:
         split = extension.on_data(setup, "train", split)
     setup.model, setup.split = model, split
-    setup.curve = scaled(spec, curve, distribution.world_size, len(split.dataset))
+    base = (spec.optimizer or {}).get("base_batch_size")
+    if base is not None:
+        batch_size = spec.data.batch_size * distribution.world_size
+        curve = scaled(curve, base, plan.global_batch_size, batch_size, len(split.dataset))
+    setup.curve = curve
     objectives = (extension.objective(setup) for extension in spec.extensions)
     setup.objective = next(filter(None, objectives), None)
     return setup
@@ -191,7 +194,7 @@ def training_setup(
 
 def load_start_weights(setup: TrainingSetup, file: str) -> None:
     """Gives the network of a run the weights that it starts from; options may follow."""
-    report = load_weights(setup.model, file, strict=True, classes=class_names(setup.spec))
+    report = load_weights(setup.model, file, strict=True, classes=setup.class_names)
     logger.info(report.summary())
     for extension in setup.spec.extensions:
         extension.on_weights(setup, report)
@@ -230,18 +233,36 @@ def _mix(section: ComponentSection, model: Any) -> Any:
     return build(MIXES, section, **({"layout": model.layout} if takes_layout else {}))
 
 
-def scaled(spec: RunSpec, curve: LearningRate, world_size: int, num_samples: int) -> LearningRate:
+def batch_shapes(phase: Phase, batch_size: int, num_batches: int = 1) -> list[BatchShape]:
+    """The shapes that the batches of a phase take in turn.
+
+    Args:
+        phase: of the run.
+        batch_size: the configured one, of one process.
+        num_batches: batches of one optimizer step, which have one shape.
+    """
+    batch_size *= phase.batch_multiplier
+    own = BatchShape(batch_size, phase.num_frames, phase.sampling_rate, phase.crop_size)
+    shapes = [
+        replace(own, batch_size=batch_size * short.batch_multiplier, crop_size=short.crop_size)
+        for short in phase.short_cycle
+    ]
+    return [shape for shape in (*shapes, own) for _ in range(num_batches)]
+
+
+def scaled(curve: LearningRate, base: int, wanted: int, batch_size: int, num_samples: int) -> LearningRate:
     """The learning rate for the clips that an update really has, by the linear rule.
 
-    An epoch of `num_samples` clips bounds an update: a batch is no larger, however large `batch_size` is.
+    Args:
+        curve: for updates of `base` clips.
+        base: see above.
+        wanted: clips of an update, as configured.
+        batch_size: clips of a step, over all processes.
+        num_samples: clips of an epoch. No batch is larger, however large `batch_size` is.
 
     Reference: Goyal et al., "Accurate, Large Minibatch SGD", arXiv 1706.02677.
     """
-    base = (spec.optimizer or {}).get("base_batch_size")
-    if base is None:
-        return curve
-    wanted = spec.global_batch_size(world_size)
-    batch = min(spec.data.batch_size * world_size, num_samples)
+    batch = min(batch_size, num_samples)
     num_clips = min(wanted, num_samples // batch * batch)
     if num_clips < wanted:
         text = "an epoch has %d clips, so updates are of %d in place of %d, and so is the learning rate"

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from paddlevideo_fast import annexes
 from paddlevideo_fast.assembly.build import TrainingSetup, is_on_terminal
-from paddlevideo_fast.config import build_list
-from paddlevideo_fast.config.sections import require_kind
+from paddlevideo_fast.config.sections import build_kind
 from paddlevideo_fast.engine import CheckpointStore
 from paddlevideo_fast.engine.callbacks import checkpointing, recorder, schedule
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink
@@ -31,12 +30,11 @@ def callbacks_of(
     """
     spec, main = setup.spec, setup.distribution.is_main
     run, folder, model = spec.run, setup.output_folder, setup.model
-    require_kind("CALLBACKS", CALLBACKS, spec.callbacks, Callback)
     # first, as extensions add to the sinks of the recorder
     optional = [each for extension in spec.extensions for each in extension.callbacks(setup)]
     sinks = [ConsoleSink(), JsonLinesSink(folder / "metrics.jsonl"), *setup.sinks] if main else []
     callbacks: list[Callback] = [
-        schedule.PhaseLog(spec.global_batch_size(setup.distribution.world_size)),
+        schedule.PhaseLog(setup.plan.global_batch_size),
         recorder.Complexity(MacCounter(model)),
         schedule.BatchNormSplits(model),
         schedule.LearningRate(setup.curve),
@@ -46,7 +44,7 @@ def callbacks_of(
         ),
         *setup.callbacks,
         *optional,
-        *build_list(CALLBACKS, spec.callbacks),
+        *build_kind("CALLBACKS", CALLBACKS, spec.callbacks, Callback),
     ]
     callbacks = [*sorted(callbacks, key=lambda callback: callback.slot), *further]
     progress = annexes.load("run", "progress bar")

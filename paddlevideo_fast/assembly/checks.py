@@ -12,10 +12,9 @@ import numpy as np
 
 from paddlevideo_fast.assembly.data import Pipelines
 from paddlevideo_fast.config import RunSpec
-from paddlevideo_fast.config.sections import Arguments, arguments_in
+from paddlevideo_fast.config.sections import arguments_in
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.spec import ComponentSection
-from paddlevideo_fast.config.types import Role
 from paddlevideo_fast.engine.extension import Extension
 from paddlevideo_fast.errors import ConfigError, Problem, Problems, SettingError
 from paddlevideo_fast.loader import ClipRequest
@@ -111,9 +110,7 @@ def _of_parts(
         split, pipeline = spec.splits[name], pipelines[name]
         steps = [*arguments_in(spec.config, "PIPELINE", name)]
         num_frames, side = _clip(spec.extensions, name, pipelines)
-        yield from needs.of_frames(_key_of_frames(name, steps), num_frames, name == "train")
-        yield from needs.of_side(_key_of_crop(name, steps), side)
-        yield from needs.of_transforms(steps)
+        yield from needs.of_part(name, steps, num_frames, side)
         yield from split.problems(spec.run, spec.data.batch_size, spec.where)
         yield from _decoder(name, split.dataset["format"], pipeline.decoder)
         yield from _mirrored_labels(name, pipeline, num_classes)
@@ -130,19 +127,6 @@ def _of_parts(
         if spec.mix and spec.data.batch_size == 1 and not spec.run.multigrid:
             text = f"has no effect on batches of one clip ({spec.where('DATASET.batch_size')}){_IS_MEANT}"
             yield Problem("MIX", text, is_error=False)
-
-
-def _key_of_frames(name: SplitName, steps: Iterable[Arguments]) -> str:
-    """The key that sets the frames of the clips of a part."""
-    sampled = (each.key(argument) for each in steps for argument in each.with_role(Role.FRAMES))
-    return next(sampled, f"PIPELINE.{name}.sample")
-
-
-def _key_of_crop(name: SplitName, steps: Iterable[Arguments]) -> str:
-    """The key that sets the side of the clips of a part."""
-    crops = (each.key(size) for each in steps for size in each.given.keys() & each.with_role(Role.CROP_SIZE))
-    *_, key = f"PIPELINE.{name}.transform", *crops  # the last one counts
-    return key
 
 
 def _mirrored_labels(name: SplitName, pipeline: Pipeline, num_classes: int) -> Problems:

@@ -15,12 +15,8 @@ from paddlevideo_fast.engine import Distribution, protocols
 from paddlevideo_fast.errors import SettingError, TransformError
 from paddlevideo_fast.io.paths import file_system, use_storage
 from paddlevideo_fast.loader import BadSamples, WorkerOptions
-from paddlevideo_fast.loader.build import (
-    SampledLoader,
-    build_labelled_dataset,
-    build_loader,
-    build_pipeline,
-)
+from paddlevideo_fast.loader.annotations import check_labels
+from paddlevideo_fast.loader.build import SampledLoader, build_dataset, build_loader, build_pipeline
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.log import get_logger, warn_once
@@ -110,17 +106,19 @@ def make_split(
     # what makes the loader where an option does; else worker processes read the data
     other_loaders = (extension.loader_of(name) for extension in spec.extensions)
     other_loader = next(filter(None, other_loaders), None)
-    dataset = build_labelled_dataset(
+    num_classes, has_several = classes_of(spec.model), activation_of(spec.model) == "sigmoid"
+    dataset = build_dataset(
         spec.splits[name].dataset,
         pipelines[name],
         training=training,
         seed=spec.run.seed,
-        num_classes=classes_of(spec.model),
-        has_several=activation_of(spec.model) == "sigmoid",
+        num_classes=num_classes if has_several or not num_classes else None,
         class_names=data.class_names,
         index_cache=data.index_cache,
         frames_cache=None if other_loader else _frames_cache(storage),
     )
+    if num_classes:
+        check_labels(dataset.records, num_classes, dataset.file_path, any_number=has_several)
     _tell_where_files_are(name, dataset, storage.cache_dir)
     make_loader = partial(
         build_loader,

@@ -4,24 +4,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import paddle
-
 from paddlevideo_fast.assembly.checks import check_training
 from paddlevideo_fast.assembly.data import Pipelines
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.sections import arguments_in
 from paddlevideo_fast.config.settings import MultigridSettings, SplitName
 from paddlevideo_fast.config.spec import ComponentSection, placed
-from paddlevideo_fast.engine import MixedPrecision, Precision, RoundedPrecision
-from paddlevideo_fast.engine.precision import FIRST_CAPABILITY, Dtype, has_dtype
+from paddlevideo_fast.engine import Precision
+from paddlevideo_fast.engine.precision import make_precision
 from paddlevideo_fast.errors import ScheduleError, SettingError
-from paddlevideo_fast.loader import BatchShape, DecodeSampler, TransformError
-from paddlevideo_fast.machine import gpu_number
+from paddlevideo_fast.loader import DecodeSampler, TransformError
+from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import Backbone
 from paddlevideo_fast.registry import LEARNING_RATES, METRICS
 from paddlevideo_fast.schedule import Baseline, Phase, multigrid_schedule, plain_phases
 from paddlevideo_fast.solver.learning_rate import Constant, CustomWarmupPiecewiseDecay, LearningRate
+
+
+class ClipShape(NamedTuple):
+    """What a clip is made of.
+
+    Attributes:
+        num_frames: number of frames.
+        crop_size: side of a frame in pixels.
+        sampling_rate: frames of the video from one frame of the clip to the next.
+    """
+
+    num_frames: int
+    crop_size: int
+    sampling_rate: float
 
 
 @dataclass(frozen=True)
@@ -35,6 +47,9 @@ class RunPlan:
         curve: the learning-rate schedule, not yet scaled.
         metric: of the validation; None where the run does not validate.
         precision: of the training steps.
+        accumulate_steps: batches of a process that make one optimizer step.
+        global_batch_size: clips of one optimizer step, over all processes and batches.
+        full_clip: of plain training, which a multigrid training changes; None without multigrid.
     """
 
     spec: RunSpec
@@ -43,6 +58,9 @@ class RunPlan:
     curve: LearningRate
     metric: VideoMetric | None
     precision: Precision
+    accumulate_steps: int
+    global_batch_size: int
+    full_clip: ClipShape | None
 
     @property
     def has_fixed_shapes(self) -> bool:
@@ -60,12 +78,14 @@ def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:
     rate = (spec.optimizer or {})["learning_rate"]
     curve = build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else Constant(rate)
     pipelines = Pipelines(spec.splits)
-    phases, planned = plan_phases(spec, curve, pipelines, world_size)
+    clip = plain_clip(pipelines["train"]) if spec.run.multigrid else None
+    phases, planned = plan_phases(spec, curve, clip, world_size)
     metric = make_metric(spec.metric) if spec.run.validate else None
     names: list[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]
-    plan = RunPlan(spec, pipelines, phases, planned, metric, Precision())
+    sizes = spec.accumulate_steps(world_size), spec.global_batch_size(world_size)
+    plan = RunPlan(spec, pipelines, phases, planned, metric, Precision(), *sizes, clip)
     check_training(plan, names, curve)
-    return replace(plan, precision=make_precision(spec))
+    return replace(plan, precision=make_precision(spec.run))
 
 
 def make_metric(section: ComponentSection | None) -> VideoMetric:
@@ -73,54 +93,27 @@ def make_metric(section: ComponentSection | None) -> VideoMetric:
     return build(METRICS, section or {})
 
 
-@placed
-def make_precision(spec: RunSpec) -> Precision:
-    """The precision that `amp` and its keys describe, on the device that is there.
-
-    Without `amp_dtype` it is bfloat16 where the device has it, which needs no scaling of the loss.
-
-    Raises:
-        ConfigError: the device cannot compute in the format.
-    """
-    run = spec.run
-    if not run.amp:
-        return Precision()
-    on_cpu = gpu_number(paddle.get_device()) is None
-    able: list[Dtype] = ["bfloat16"] if on_cpu else [each for each in FIRST_CAPABILITY if has_dtype(each)]
-    dtype = run.amp_dtype or (able or ["float16"])[0]
-    if dtype not in able:
-        other = f"take --amp_dtype {able[0]}, or " if able else ""
-        text = f"this {'CPU' if on_cpu else 'GPU'} cannot train in it; {other}leave --amp out"
-        raise SettingError(f"amp_dtype={dtype}", text)
-    precision = RoundedPrecision(run.amp_level) if on_cpu else MixedPrecision(run.amp_level, dtype)
-    if on_cpu:
-        precision.reason = "rounded, as a CPU has no 16-bit kernels: it saves nothing"
-    elif run.amp_dtype is None:
-        precision.reason = f"this GPU {'has' if dtype == 'bfloat16' else 'lacks'} bfloat16"
-    return precision
-
-
 def plan_phases(
-    spec: RunSpec, curve: LearningRate, pipelines: Pipelines, world_size: int
+    spec: RunSpec, curve: LearningRate, clip: ClipShape | None, world_size: int
 ) -> tuple[list[Phase], LearningRate]:
     """Phases and learning rate of a run. Multigrid training has many phases, ordinary training has one.
 
     Args:
         spec: of the run.
         curve: the configured learning rate.
-        pipelines: of the spec.
+        clip: of plain training; None where the run is no multigrid training.
         world_size: processes.
 
     Raises:
         SettingError: MULTIGRID is missing or does not fit the data, the learning rate or the processes.
     """
-    grid = _checked_grid(spec) if spec.run.multigrid else None
-    if grid is None or not (grid.long_factors or grid.short_factors):
+    grid = _checked_grid(spec) if clip else None
+    if clip is None or grid is None or not (grid.long_factors or grid.short_factors):
         num_devices = world_size if spec.distributed.sync_bn else 1
         return plain_phases(spec.run.epochs, bn_sync_devices=num_devices), curve
     steps = _steps(spec, grid, curve)
     try:
-        baseline = Baseline(spec.run.epochs, steps, *plain_clip(spec, pipelines))
+        baseline = Baseline(spec.run.epochs, steps, *clip)
         cycles = grid.long_factors, grid.short_factors
         schedule = multigrid_schedule(baseline, *cycles, grid.epoch_factor, grid.lr_scaling, grid.finish)
     except ScheduleError as error:
@@ -133,28 +126,12 @@ def plan_phases(
     return [_with_batch_norm(spec, phase, grid, world_size) for phase in schedule.phases], curve
 
 
-class ClipShape(NamedTuple):
-    """What a clip is made of.
-
-    Attributes:
-        num_frames: number of frames.
-        crop_size: side of a frame in pixels.
-        sampling_rate: frames of the video from one frame of the clip to the next.
-    """
-
-    num_frames: int
-    crop_size: int
-    sampling_rate: float
-
-
-@placed
-def plain_clip(spec: RunSpec, pipelines: Pipelines) -> ClipShape:
+def plain_clip(pipeline: Pipeline) -> ClipShape:
     """The clip of plain training, without multigrid.
 
     Raises:
-        ConfigError: the pipeline has no sampling rate or no crop size.
+        SettingError: the pipeline has no sampling rate or no crop size.
     """
-    pipeline = pipelines["train"]
     sampler = pipeline.sample
     if not isinstance(sampler, DecodeSampler):
         raise SettingError("PIPELINE.train", "multigrid training needs a DecodeSampler")
@@ -162,23 +139,6 @@ def plain_clip(spec: RunSpec, pipelines: Pipelines) -> ClipShape:
         return ClipShape(sampler.num_frames, pipeline.crop_size, sampler.sampling_rate)
     except TransformError as error:
         raise SettingError("PIPELINE.train.transform", str(error)) from None
-
-
-def batch_shapes(phase: Phase, batch_size: int, num_batches: int = 1) -> list[BatchShape]:
-    """The shapes that the batches of a phase take in turn.
-
-    Args:
-        phase: of the run.
-        batch_size: the configured one, of one process.
-        num_batches: batches of one optimizer step, which have one shape.
-    """
-    batch_size *= phase.batch_multiplier
-    own = BatchShape(batch_size, phase.num_frames, phase.sampling_rate, phase.crop_size)
-    shapes = [
-        replace(own, batch_size=batch_size * short.batch_multiplier, crop_size=short.crop_size)
-        for short in phase.short_cycle
-    ]
-    return [shape for shape in (*shapes, own) for _ in range(num_batches)]
 
 
 def _checked_grid(spec: RunSpec) -> MultigridSettings:

@@ -11,11 +11,12 @@ from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.classes import checked_class_names
 from paddlevideo_fast.assembly.data import Pipelines, make_split
 from paddlevideo_fast.assembly.folder import uploading
-from paddlevideo_fast.assembly.plan import make_metric, make_precision
+from paddlevideo_fast.assembly.plan import make_metric
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.device import tune_gpu
 from paddlevideo_fast.engine.distribution import Distribution, make_distribution
 from paddlevideo_fast.engine.output import CheckpointStore, run_with
+from paddlevideo_fast.engine.precision import make_precision
 from paddlevideo_fast.engine.protocols import Preprocess
 from paddlevideo_fast.errors import BadSampleShareError, OutputError, SettingError
 from paddlevideo_fast.io.locks import only_writer
@@ -84,7 +85,7 @@ def _test(
                 logger.warning("%s: the numbers will be in this log alone", error)
 
     distribution.gather_from(take_output)
-    precision = make_precision(spec)
+    precision = make_precision(spec.run)
     model = build_for_clips(spec.model, spec.run.amp, load_pretrained=False)
     if tuning := tune_gpu(has_fixed_shapes=True, in_16_bits=spec.run.amp):
         logger.info("device: %s", tuning)

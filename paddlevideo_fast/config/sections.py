@@ -468,8 +468,10 @@ def names_of(items: Sequence[NamedItem]) -> list[str]:
     return [item if isinstance(item, str) else next(iter(item)) for item in items]
 
 
-def require_kind(key: str, registry: Registry, items: Sequence[NamedItem], base: type) -> None:
-    """Checks that the items of a list, at a key, name subclasses of a class.
+def build_kind(
+    key: str, registry: Registry, items: Sequence[NamedItem], base: type, **extra: Any
+) -> list[Any]:
+    """Builds a list, at a key, whose items have to be of subclasses of a class; see `build_list`.
 
     Raises:
         SettingError: one is of another kind.
@@ -478,6 +480,7 @@ def require_kind(key: str, registry: Registry, items: Sequence[NamedItem], base:
         if not issubclass(registry.get(name), base):
             text = f"{name} is no subclass of {base.__module__}.{base.__name__}"
             raise SettingError(f"{key}.{number}", text)
+    return build_list(registry, items, **extra)
 
 
 def _wrong_names(cls: type, given: set[str]) -> list[str]:

@@ -10,9 +10,10 @@ import paddle
 from paddle import nn
 from paddle.autograd import PyLayer
 
+from paddlevideo_fast.config.settings import RunSettings
 from paddlevideo_fast.device import compute_capability
 from paddlevideo_fast.engine.protocols import Logits, VideoModel
-from paddlevideo_fast.errors import NonFiniteGradientError
+from paddlevideo_fast.errors import NonFiniteGradientError, SettingError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling.contexts import hooked, showing
@@ -268,3 +269,28 @@ class _Rounding(PyLayer):
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> paddle.Tensor:
         return paddle.to_tensor(nearest(gradient.numpy()))
+
+
+def make_precision(run: RunSettings) -> Precision:
+    """The precision that `amp` and its keys describe, on the device that is there.
+
+    Without `amp_dtype` it is bfloat16 where the device has it, which needs no scaling of the loss.
+
+    Raises:
+        SettingError: the device cannot compute in the format.
+    """
+    if not run.amp:
+        return Precision()
+    on_cpu = gpu_number(paddle.get_device()) is None
+    able: list[Dtype] = ["bfloat16"] if on_cpu else [each for each in FIRST_CAPABILITY if has_dtype(each)]
+    dtype = run.amp_dtype or (able or ["float16"])[0]
+    if dtype not in able:
+        other = f"take --amp_dtype {able[0]}, or " if able else ""
+        text = f"this {'CPU' if on_cpu else 'GPU'} cannot train in it; {other}leave --amp out"
+        raise SettingError(f"amp_dtype={dtype}", text)
+    precision = RoundedPrecision(run.amp_level) if on_cpu else MixedPrecision(run.amp_level, dtype)
+    if on_cpu:
+        precision.reason = "rounded, as a CPU has no 16-bit kernels: it saves nothing"
+    elif run.amp_dtype is None:
+        precision.reason = f"this GPU {'has' if dtype == 'bfloat16' else 'lacks'} bfloat16"
+    return precision

@@ -7,7 +7,6 @@ from paddlevideo_fast.config import build, build_list
 from paddlevideo_fast.config.settings import PipelineSettings, settings_from
 from paddlevideo_fast.decode import FrameStore, IndexCache
 from paddlevideo_fast.errors import LoaderError
-from paddlevideo_fast.loader.annotations import check_labels
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.collate import Batch
@@ -91,33 +90,6 @@ def build_dataset(
     optional = {"num_classes": num_classes, "class_names": class_names}
     optional = {name: value for name, value in optional.items() if value is not None}
     return build(DATASETS, dataset_section, pipeline=pipeline, seed=seed, training=training, **optional)
-
-
-def build_labelled_dataset(
-    dataset_section: Mapping[str, Any],
-    pipeline_section: Mapping[str, Any] | Pipeline,
-    *,
-    num_classes: int,
-    has_several: bool,
-    **options: Any,
-) -> ClipDataset:
-    """A dataset whose labels are checked against the classes of a network; for the rest see `build_dataset`.
-
-    Args:
-        dataset_section: the section.
-        pipeline_section: the pipeline of the same name.
-        num_classes: of the network; 0: it has none, and no labels are read.
-        has_several: whether a video has any number of classes, and not exactly one.
-        options: further arguments of `build_dataset`.
-
-    Raises:
-        AnnotationError: the list is missing, empty or malformed, or a label is wrong.
-    """
-    options["num_classes"] = num_classes if has_several or not num_classes else None
-    dataset = build_dataset(dataset_section, pipeline_section, **options)
-    if num_classes:
-        check_labels(dataset.records, num_classes, dataset.file_path, any_number=has_several)
-    return dataset
 
 
 def _caching(decoder: Decoder | None, section: Mapping[str, Any], key: str) -> list[VideoDecoder]:

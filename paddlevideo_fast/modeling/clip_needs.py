@@ -38,6 +38,26 @@ class ClipNeeds:
             if value and (key := each.key(name))
         ]
 
+    def of_part(self, name: str, pipeline: Sequence[Arguments], num_frames: int, side: int) -> Problems:
+        """What does not fit of the clips of PIPELINE.`name`.
+
+        Args:
+            name: of the part of the data.
+            pipeline: the arguments of its components.
+            num_frames: of the clips that a network gets.
+            side: of these, in pixels.
+        """
+        sampled = (each.key(argument) for each in pipeline for argument in each.with_role(Role.FRAMES))
+        yield from self.of_frames(next(sampled, f"PIPELINE.{name}.sample"), num_frames, name == "train")
+        crops = (
+            each.key(argument)
+            for each in pipeline
+            for argument in each.given.keys() & each.with_role(Role.CROP_SIZE)
+        )
+        *_, key = f"PIPELINE.{name}.transform", *crops  # the last one counts
+        yield from self.of_side(key, side)
+        yield from self.of_transforms(pipeline)
+
     def of_frames(self, key: str, num_frames: int, training: bool) -> Problems:
         """Clips, whose frames are set at `key`, that a network cannot take, or takes as several clips."""
         if misfit := self._misfit(num_frames):

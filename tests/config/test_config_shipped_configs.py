@@ -284,7 +284,9 @@ def test_a_batch_far_from_the_recipes_is_said(name, world_size, level, text, cap
     curve = build(LEARNING_RATES, spec.optimizer["learning_rate"])
     factor = spec.global_batch_size(world_size) / spec.optimizer["base_batch_size"]
     with caplog.at_level("INFO"):
-        assert scaled(spec, curve, world_size, 10**6).at(50) == factor * curve.at(50)
+        base, batch_size = spec.optimizer["base_batch_size"], spec.data.batch_size * world_size
+        wanted = spec.global_batch_size(world_size)
+        assert scaled(curve, base, wanted, batch_size, 10**6).at(50) == factor * curve.at(50)
     assert [record.levelname for record in caplog.records] == [level] * bool(level)
     assert text in caplog.text
 

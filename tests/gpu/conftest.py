@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from paddlevideo_fast.apps.doctor.device_check import environment, no_gpu
-from paddlevideo_fast.assembly.plan import make_precision
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Precision
+from paddlevideo_fast.engine.precision import make_precision
 from paddlevideo_fast.errors import ConfigError
 
 REHEARSAL = os.environ.get("GPU_SUITE_DEVICE") == "cpu"
@@ -54,7 +54,7 @@ def precision_on(dtype: str) -> Precision:
     """The precision of a run with this dtype. If the device cannot train in it, the test is skipped."""
     overrides = [] if dtype == "float32" else ["amp=true", f"amp_dtype={dtype}"]
     try:
-        return make_precision(RunSpec.for_training(load_config("tsm_motion", overrides)))
+        return make_precision(RunSpec.for_training(load_config("tsm_motion", overrides)).run)
     except ConfigError as reason:
         pytest.skip(str(reason).splitlines()[-1].strip())
 

@@ -19,10 +19,10 @@ from paddlevideo_fast.apps.doctor.device_check import (
 )
 from paddlevideo_fast.apps.export.export import computing_on, deviation_of
 from paddlevideo_fast.apps.predict.program import ProviderError
-from paddlevideo_fast.assembly.plan import make_precision
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import MixedPrecision
 from paddlevideo_fast.engine.callbacks import Callback, ExponentialMovingAverage, Recorder
+from paddlevideo_fast.engine.precision import make_precision
 from paddlevideo_fast.errors import MissingExtraError
 from paddlevideo_fast.machine import gpu_number, installed_gpus
 from tests.gpu.conftest import REHEARSAL, precision_on
@@ -103,7 +103,7 @@ def test_an_overflow_in_float16_is_a_skipped_step_that_is_counted(device, figure
 def test_amp_takes_the_format_that_the_device_is_made_for(device, figure):
     """bfloat16 from compute capability 8.0 on, float16 below."""
     with computing_on(device):
-        name = make_precision(RunSpec.for_training(load_config("tsm_motion", ["amp=true"]))).name
+        name = make_precision(RunSpec.for_training(load_config("tsm_motion", ["amp=true"])).run).name
         has_bfloat16 = device == "cpu" or paddle.device.cuda.get_device_capability() >= (8, 0)
     figure("amp is", name)
     assert name.startswith("bfloat16" if has_bfloat16 else "float16")

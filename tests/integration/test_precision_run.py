@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from paddlevideo_fast.assembly.plan import make_precision
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import MixedPrecision, Precision, RoundedPrecision, load_checkpoint
+from paddlevideo_fast.engine.precision import make_precision
 from paddlevideo_fast.errors import ConfigError
 from tests.support.gpu_amp import gpu_amp
 from tests.support.launching import overriding
@@ -65,7 +65,7 @@ def test_wrong_flags_are_told_before_anything_is_written(tiny_config, assert_ref
 
 def test_the_default_format_follows_the_device(tiny_config, monkeypatch):
     def precision(*overrides):
-        return make_precision(RunSpec.of(load_config(str(tiny_config), overrides)))
+        return make_precision(RunSpec.of(load_config(str(tiny_config), overrides)).run)
 
     assert type(precision()) is Precision
     assert type(precision("amp=false", "amp_level=O2", "amp_dtype=float16")) is Precision

@@ -22,13 +22,14 @@ from paddlevideo_fast.assembly.build import make_evaluator, statistics_evaluator
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.classes import checked_class_names
 from paddlevideo_fast.assembly.data import Pipelines, make_split
-from paddlevideo_fast.assembly.plan import make_metric, make_precision
+from paddlevideo_fast.assembly.plan import make_metric
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator
 from paddlevideo_fast.engine.callbacks.evaluation import Selection
 from paddlevideo_fast.engine.callbacks.precise_bn import PreciseBN, population_statistics, put_statistics
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.output import run_of_config
+from paddlevideo_fast.engine.precision import make_precision
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, WeightError
 from paddlevideo_fast.io.files import as_path, atomic_write_all
 from paddlevideo_fast.io.locks import only_writer
@@ -123,7 +124,7 @@ def _averager(spec: RunSpec, pipelines: Pipelines, stack: contextlib.ExitStack) 
     selection, metric = spec.extension(Selection) or Selection(), make_metric(spec.metric)
     if metric.value_names:
         selection.check(metric.names_with(classes_of(spec.model)))
-    distribution, precision = Distribution(), make_precision(spec)
+    distribution, precision = Distribution(), make_precision(spec.run)
     valid = make_split(spec, "valid", model.layout, distribution, pipelines=pipelines)
     stack.callback(valid.loader.close)
     evaluator = make_evaluator(valid, precision, distribution, spec.run.max_iters)

@@ -16,7 +16,9 @@ from paddle import nn
 
 from paddlevideo_fast.apps.doctor.timing import SyntheticLoader, time_steps
 from paddlevideo_fast.assembly import Split, TrainingSetup
-from paddlevideo_fast.assembly.plan import ClipShape, RunPlan, batch_shapes, plain_clip, plan_run
+from paddlevideo_fast.assembly.build import batch_shapes
+from paddlevideo_fast.assembly.classes import class_names
+from paddlevideo_fast.assembly.plan import ClipShape, RunPlan, plain_clip, plan_run
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.loader import BadSamples, ClipBatchSampler, build_dataset
@@ -125,8 +127,8 @@ class Pricing:
         self._progress = progress
         self._batch_size = spec.data.batch_size
         self._clips_per_video = spec.splits["train"].dataset.get("clips_per_video", 1)
-        self._accumulation = spec.accumulate_steps()
-        self._clip = plain_clip(spec, run.pipelines)
+        self._accumulation = run.accumulate_steps
+        self._clip = plain_clip(run.pipelines["train"])
         self._lr_scaling = spec.multigrid.lr_scaling if spec.multigrid else "none"
         self._costs = ShapeCosts(run, options.num_steps)
         self._timed = False
@@ -353,7 +355,7 @@ def _setup_without_data(plan: RunPlan) -> TrainingSetup:
     unread: Any = None  # the shapes are timed on made-up batches
     preprocess = Preprocess(*pipeline.normalization, model.layout)
     split = Split(unread, unread, preprocess, BadSamples(None, total=0), make_loader=unread)
-    return TrainingSetup(plan, model, optimizer, plan.curve, split)
+    return TrainingSetup(plan, model, class_names(spec), optimizer, plan.curve, split)
 
 
 def _gain_a_clip(plan: Mapping[str, Any]) -> float:

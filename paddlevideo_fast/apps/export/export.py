@@ -50,8 +50,8 @@ from paddlevideo_fast.errors import ProgramError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import scheme_of
-from paddlevideo_fast.loader import build_labelled_dataset
-from paddlevideo_fast.loader.annotations import read_class_names
+from paddlevideo_fast.loader import build_dataset
+from paddlevideo_fast.loader.annotations import check_labels, read_class_names
 from paddlevideo_fast.loader.class_names import NAMES_FILE, Classes, classes_of_config, compared
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
@@ -283,15 +283,18 @@ def _calibrating_videos(cfg: Config, split: Split, calibration: Calibration) -> 
     if not section:
         raise cfg.error(f"DATASET.{split}", "is missing; int8 reads the videos of --calibrate as it says")
     given = {} if calibration.file_path is None else {"file_path": calibration.file_path}
-    return build_labelled_dataset(
+    num_classes, has_several = classes_of(cfg["MODEL"]), activation_of(cfg["MODEL"]) == "sigmoid"
+    dataset = build_dataset(
         {**section, **given},
         cfg["PIPELINE"][split],
         training=False,
         seed=0,
-        num_classes=classes_of(cfg["MODEL"]),
-        has_several=activation_of(cfg["MODEL"]) == "sigmoid",
+        num_classes=num_classes if has_several else None,
         class_names=cfg["DATASET"].get("class_names"),
     )
+    if num_classes:
+        check_labels(dataset.records, num_classes, dataset.file_path, any_number=has_several)
+    return dataset
 
 
 @contextlib.contextmanager

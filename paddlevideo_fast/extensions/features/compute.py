@@ -16,11 +16,11 @@ from tqdm import tqdm
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.classes import checked_class_names
 from paddlevideo_fast.assembly.data import Split, make_split
-from paddlevideo_fast.assembly.plan import make_precision
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.engine import Distribution, Precision
 from paddlevideo_fast.engine.checkpoint import writing
+from paddlevideo_fast.engine.precision import make_precision
 from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.errors import FeatureError, SettingError
 from paddlevideo_fast.extensions.features.loader import (
@@ -202,7 +202,7 @@ def compute_features(
         pipelines = check_evaluation(spec, *names)
         if spec.config.get("train_dali"):
             raise SettingError("train_dali", "features are computed through our own loader; leave it out")
-        precision = make_precision(spec)
+        precision = make_precision(spec.run)
         model = _with_weights(spec, kind)
         layer: nn.Layer = model if kind == "logits" else PooledFeatures(model)
         layer.eval()
@@ -211,7 +211,10 @@ def compute_features(
             for name in names:
                 split = make_split(spec, name, model.layout, Distribution(), output, pipelines)
                 copies = num_copies if name == "train" else 1
-                recipe = {**recipe_of_features(spec, split, name, kind, dtype), WEIGHTS: digest}
+                recipe = {
+                    **recipe_of_features(spec, split.dataset, name, precision, kind, dtype),
+                    WEIGHTS: digest,
+                }
                 writer = FeatureWriter(output / name, _index(recipe, split, name, output / name, copies))
                 if not writer.index.is_complete:
                     unfinished.append((writer, Network(spec, split, name, layer, precision, copies, dtype)))

@@ -94,7 +94,8 @@ class Features(Extension):
         """
         memory_bytes = round(self.features_memory_gb * 2**30)
         stored = StoredFeatures(local_folder(self.features or "") / name, memory_bytes)
-        was, now = stored.index.recipe, recipe_of_features(setup.spec, split, name)
+        was = stored.index.recipe
+        now = recipe_of_features(setup.spec, split.dataset, name, setup.plan.precision)
         if was.get(KIND) == "logits":
             raise FeatureError(
                 f"{stored.folder}: these are logits of a whole network, and a head trains on features: "

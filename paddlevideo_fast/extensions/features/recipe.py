@@ -8,12 +8,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from paddlevideo_fast.assembly.data import Split
-from paddlevideo_fast.assembly.plan import make_precision
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import leaves
 from paddlevideo_fast.config.yaml_source import dotted
+from paddlevideo_fast.engine import Precision
 from paddlevideo_fast.errors import FeatureError
 from paddlevideo_fast.extensions.features.loader import DTYPE, KIND, Dtype, Kind, StoredFeatures
 from paddlevideo_fast.io.files import read_text
@@ -44,11 +43,15 @@ def local_folder(text: str) -> Path:
 
 
 def recipe_of_features(
-    spec: RunSpec, split: Split, name: SplitName, kind: Kind = "features", dtype: Dtype = "float32"
+    spec: RunSpec,
+    dataset: ClipDataset,
+    name: SplitName,
+    precision: Precision,
+    kind: Kind = "features",
+    dtype: Dtype = "float32",
 ) -> dict[str, Any]:
     """What decides the features of a part of the data, but for the weights; JSON values."""
-    head = spec.model["head"]
-    section, dataset = spec.splits[name], split.dataset
+    head, section = spec.model["head"], spec.splits[name]
     states = json.dumps(file_states(dataset)).encode()
     recipe = {
         KIND: kind,
@@ -62,7 +65,7 @@ def recipe_of_features(
         _LIST: dataset.list_crc32,
         _FILES: zlib.crc32(states),
         "the classes of a sigmoid head": dataset.num_classes,
-        "precision": make_precision(spec).name,
+        "precision": precision.name,
         **({"seed": spec.run.seed} if name == "train" else {}),
     }
     return json.loads(json.dumps(recipe, default=str))

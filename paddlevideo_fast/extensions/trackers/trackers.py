@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from paddlevideo_fast.config.sections import ComponentList, NamedItem, build_list, names_of, require_kind
+from paddlevideo_fast.config.sections import ComponentList, NamedItem, build_kind, names_of
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.extension import Extension
@@ -547,8 +547,7 @@ class Trackers(Extension):
         measured = (metric.value_names or ("top1",))[0] if metric else ""
         folder = setup.output_folder
         run = TrackedRun(spec.run.model_name, folder, dict(spec.config), flattened(compared), measured)
-        require_kind("TRACKERS", TRACKERS, items, Tracker)
-        trackers = build_list(TRACKERS, items, run=run)
+        trackers = build_kind("TRACKERS", TRACKERS, items, Tracker, run=run)
         setup.sinks += trackers
         assert setup.store is not None
         yield Tracking(trackers, setup.store)

@@ -12,6 +12,7 @@ from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Distribution
+from paddlevideo_fast.engine.precision import make_precision
 from paddlevideo_fast.errors import ConfigError, FeatureError
 from paddlevideo_fast.extensions.features.compute import compute_features
 from paddlevideo_fast.extensions.features.extension import Features
@@ -64,7 +65,8 @@ def compute(root, output, *overrides, views=1, config="tiny.yaml", **options):
 
 
 def with_features(spec, name, split):
-    return spec.extension(Features).on_data(SimpleNamespace(spec=spec), name, split)
+    plan = SimpleNamespace(precision=make_precision(spec.run))
+    return spec.extension(Features).on_data(SimpleNamespace(spec=spec, plan=plan), name, split)
 
 
 def assert_equal_logits(spec, name, model, epoch=0):
