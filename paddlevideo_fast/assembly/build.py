@@ -120,6 +120,7 @@ class TrainingSetup:
     ) -> Trainer:
         """A trainer over the loaders of `make_loader`, for the plan's phases unless others are given."""
         preprocess, objective = self.split.preprocess, self.objective
+        mix = _mix(self.spec.mix, self.model) if self.spec.mix else None
         return Trainer(
             model=self.model,
             optimizer=self.optimizer,
@@ -129,7 +130,7 @@ class TrainingSetup:
             phases=phases or self.plan.phases,
             callbacks=callbacks,
             precision=self.plan.precision,
-            mix=_mix(self.spec.mix, self.model) if self.spec.mix else None,
+            mix=mix,
             distribution=self.distribution,
             seed=self.spec.run.seed,
             accumulate_steps=self.plan.accumulate_steps,

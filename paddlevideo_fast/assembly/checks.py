@@ -109,8 +109,7 @@ def _of_parts(
     for name in names:
         split, pipeline = spec.splits[name], pipelines[name]
         steps = [*arguments_in(spec.config, "PIPELINE", name)]
-        num_frames, side = _clip(spec.extensions, name, pipelines)
-        yield from needs.of_part(name, steps, num_frames, side)
+        yield from needs.of_part(name, steps, *_clip(spec.extensions, name, pipeline))
         yield from split.problems(spec.run, spec.data.batch_size, spec.where)
         yield from _decoder(name, split.dataset["format"], pipeline.decoder)
         yield from _mirrored_labels(name, pipeline, num_classes)
@@ -184,15 +183,15 @@ def _sizes(spec: RunSpec, names: Sequence[SplitName], pipelines: Pipelines) -> P
     pairs: tuple[tuple[SplitName, SplitName], ...] = (("train", "valid"), ("valid", "test"))
     for pair in pairs:
         if {*pair} & {*names} and {*pair} <= spec.splits.keys():
-            before, after = (_clip(spec.extensions, name, pipelines)[1] for name in pair)
+            before, after = (_clip(spec.extensions, name, pipelines[name])[1] for name in pair)
             if before and after and not before <= after <= before * _USUAL_GROWTH:
                 text = f"makes clips of {after} pixels, and PIPELINE.{pair[0]} of {before}{_IS_MEANT}"
                 yield Problem(f"PIPELINE.{pair[1]}.transform", text, is_error=False)
 
 
-def _clip(extensions: Sequence[Extension], name: SplitName, pipelines: Pipelines) -> tuple[int, int]:
+def _clip(extensions: Sequence[Extension], name: SplitName, pipeline: Pipeline) -> tuple[int, int]:
     """Frames and side in pixels of the clips that the network takes of a part; side 0: none is known."""
-    clip = pipelines[name].sample.num_frames, pipelines.crop_size(name)
+    clip = pipeline.sample.num_frames, pipeline.crop_size
     for extension in extensions if name == "train" else ():
         clip = extension.clip_of_network(*clip)
     return clip

@@ -11,10 +11,10 @@ import numpy as np
 
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.loader.balance import class_counts
-from paddlevideo_fast.loader.class_names import Classes, classes_of_config, classes_of_weights, compared
+from paddlevideo_fast.loader.class_names import Classes, classes_of_config, classes_of_weights
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.transforms.crop import RandomFlip
-from paddlevideo_fast.modeling import ClassNames, classes_of
+from paddlevideo_fast.modeling import ClassNames
 from paddlevideo_fast.modeling.losses import tell_class_counts
 
 
@@ -28,26 +28,6 @@ def class_names(spec: RunSpec) -> ClassNames:
         return _names(classes_of_weights(weights, num_classes))
 
     return ClassNames(of_network, of_file)
-
-
-def checked_class_names(spec: RunSpec, *weights: str) -> list[str] | None:
-    """The names of the network's classes, by the config, else by weights; None: not known.
-
-    Args:
-        spec: of the run.
-        weights: files that were trained with the same classes.
-
-    Raises:
-        AnnotationError: in weights, a number means another class; see `compared`.
-        PaddleVideoFastError: a store does not answer.
-    """
-    num_classes = classes_of(spec.model)
-    if not num_classes:
-        return None
-    classes = classes_of_config(spec.config, num_classes)
-    for file in weights:
-        classes = compared(classes, file)
-    return _names(classes)
 
 
 def _names(classes: Classes | None) -> list[str] | None:

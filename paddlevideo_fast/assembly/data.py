@@ -12,7 +12,7 @@ from paddlevideo_fast.config.settings import SplitName, StorageSettings
 from paddlevideo_fast.config.spec import SplitSpec, placed
 from paddlevideo_fast.decode import FrameStore
 from paddlevideo_fast.engine import Distribution, protocols
-from paddlevideo_fast.errors import SettingError, TransformError
+from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.io.paths import file_system, use_storage
 from paddlevideo_fast.loader import BadSamples, WorkerOptions
 from paddlevideo_fast.loader.annotations import check_labels
@@ -39,13 +39,6 @@ class Pipelines(dict[SplitName, Pipeline]):
 
     def __missing__(self, name: SplitName) -> Pipeline:
         return self.setdefault(name, build_pipeline(self._splits[name].pipeline))
-
-    def crop_size(self, name: SplitName) -> int:
-        """Side of the clips of a part, in pixels; 0 where no transform sets a size."""
-        try:
-            return self[name].crop_size
-        except TransformError:
-            return 0
 
 
 @dataclass

@@ -3,16 +3,16 @@
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.types import leaves
 from paddlevideo_fast.config.yaml_source import dotted
-from paddlevideo_fast.engine.checkpoint import Snapshot, writing
+from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.output import BackgroundStore, CheckpointStore, ReadOnlyStore, folder_of_run
-from paddlevideo_fast.engine.trainer import Trainer
 from paddlevideo_fast.errors import PaddleVideoFastError, shown
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader.class_names import write_class_names
@@ -78,34 +78,31 @@ def uploading(store: CheckpointStore) -> Iterator[None]:
 
 def begin_output(
     spec: RunSpec,
-    store: CheckpointStore,
-    trainer: Trainer,
-    checkpoint: Snapshot | None,
+    folder: Path,
+    resumes: bool,
     class_names: Sequence[str] | None,
     held: contextlib.ExitStack,
 ) -> None:
-    """Makes room in the output folder, and writes config and class names there.
+    """Writes config and class names to the output folder, and opens its log.
 
     Args:
         spec: of the run.
-        store: its checkpoints.
-        trainer: where the run begins or goes on.
-        checkpoint: that it goes on from.
+        folder: the output folder, on this machine.
+        resumes: the run goes on from a checkpoint.
         class_names: by number; None: not known.
         held: keeps the log in the folder open.
     """
-    store.archive_earlier_run(trainer.state, checkpoint)
     # what belongs to this start alone is left out: loading the file gives the run from its beginning
     options = [extension for extension in spec.extensions if extension.is_of_one_start]
     start = {"resume", "resume_epoch", "weights", *(key.name for each in options for key in fields(each))}
     saved = Config({key: value for key, value in spec.config.items() if key not in start})
-    with writing(store.folder):
-        held.enter_context(log_file(store.folder / "train.log"))
-        if checkpoint is not None and (store.folder / _CONFIG).is_file():
-            _warn_of_changes(load_config(store.folder / _CONFIG, check=False), saved)
-        saved.save(store.folder / _CONFIG)
+    with writing(folder):
+        held.enter_context(log_file(folder / "train.log"))
+        if resumes and (folder / _CONFIG).is_file():
+            _warn_of_changes(load_config(folder / _CONFIG, check=False), saved)
+        saved.save(folder / _CONFIG)
         if class_names is not None:
-            write_class_names(store.folder, class_names)
+            write_class_names(folder, class_names)
 
 
 def _warn_of_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

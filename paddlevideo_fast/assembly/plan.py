@@ -13,7 +13,7 @@ from paddlevideo_fast.config.spec import ComponentSection, placed
 from paddlevideo_fast.engine import Precision
 from paddlevideo_fast.engine.precision import make_precision
 from paddlevideo_fast.errors import ScheduleError, SettingError
-from paddlevideo_fast.loader import DecodeSampler, TransformError
+from paddlevideo_fast.loader import DecodeSampler
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import Backbone
@@ -135,10 +135,10 @@ def plain_clip(pipeline: Pipeline) -> ClipShape:
     sampler = pipeline.sample
     if not isinstance(sampler, DecodeSampler):
         raise SettingError("PIPELINE.train", "multigrid training needs a DecodeSampler")
-    try:
-        return ClipShape(sampler.num_frames, pipeline.crop_size, sampler.sampling_rate)
-    except TransformError as error:
-        raise SettingError("PIPELINE.train.transform", str(error)) from None
+    if not pipeline.crop_size:
+        text = "a request with a crop size needs a transform with a target_size"
+        raise SettingError("PIPELINE.train.transform", text)
+    return ClipShape(sampler.num_frames, pipeline.crop_size, sampler.sampling_rate)
 
 
 def _checked_grid(spec: RunSpec) -> MultigridSettings:

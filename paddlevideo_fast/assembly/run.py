@@ -7,7 +7,6 @@ from dataclasses import replace
 from paddlevideo_fast.assembly.build import load_start_weights, training_setup, validation_data
 from paddlevideo_fast.assembly.callbacks import callbacks_of
 from paddlevideo_fast.assembly.checks import require_weights
-from paddlevideo_fast.assembly.classes import checked_class_names
 from paddlevideo_fast.assembly.folder import begin_output, in_own_folder, take_folder
 from paddlevideo_fast.assembly.plan import RunPlan, plan_run
 from paddlevideo_fast.assembly.summary import log_begin, log_results
@@ -16,6 +15,7 @@ from paddlevideo_fast.engine import Trainer, TrainingInterrupted
 from paddlevideo_fast.engine.callbacks import Callback, restore
 from paddlevideo_fast.engine.distribution import Distribution, launched_rank, make_distribution
 from paddlevideo_fast.engine.trainer import TrainingEnds
+from paddlevideo_fast.loader.class_names import checked_class_names
 from paddlevideo_fast.modeling import classes_of
 
 
@@ -50,21 +50,20 @@ def _train(
     checkpoint = store.checkpoint_to_resume(run.resume, run.resume_epoch, distribution)
 
     # build
+    trained = [] if checkpoint is None else [f"{checkpoint.prefix}.pdparams"]
+    num_classes = classes_of(spec.model)
+    names = distribution.gather_from(lambda: checked_class_names(spec.config, num_classes, *trained))[0]
     has_weights = bool(checkpoint or run.weights)
     if not has_weights:
         require_weights(spec.extensions, spec.model.get("backbone") or {})
-    trained = [] if checkpoint is None else [f"{checkpoint.prefix}.pdparams"]
-    class_names = distribution.gather_from(lambda: checked_class_names(spec, *trained))[0]
     setup = training_setup(plan, store.folder, not has_weights, distribution)
     if run.weights and checkpoint is None:
         load_start_weights(setup, run.weights)
     setup.store = store
     setup.valid = validation_data(setup) if run.validate else None
-    trainer = setup.trainer(
-        setup.phase_loader(),
-        callbacks_of(setup, store, callbacks, class_names),
-        data_identity=setup.split.identity(),
-    )
+    callbacks = callbacks_of(setup, store, callbacks, names)
+    make_loader = setup.phase_loader()
+    trainer = setup.trainer(make_loader, callbacks, data_identity=setup.split.identity())
     if checkpoint is not None:
         restore(trainer, checkpoint)
     for extension in spec.extensions:
@@ -74,7 +73,8 @@ def _train(
     # was, and weights that are read from it stay in place until the last rank has them.
     distribution.barrier()
     if distribution.is_main:
-        begin_output(spec, store, trainer, checkpoint, class_names, held)
+        store.archive_earlier_run(trainer.state, checkpoint)
+        begin_output(spec, store.folder, checkpoint is not None, names, held)
     log_begin(trainer, setup, checkpoint)
     with contextlib.closing(setup), trainer.interrupt, contextlib.suppress(TrainingEnds):
         try:
@@ -83,5 +83,5 @@ def _train(
             stopped.folder = run.output_dir
             raise
     if distribution.is_main:
-        log_results(store, trainer, run.model_name, bool(classes_of(spec.model)), spec.holds("DATASET.test"))
+        log_results(store, trainer, run.model_name, bool(num_classes), spec.holds("DATASET.test"))
     return trainer

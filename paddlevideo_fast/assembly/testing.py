@@ -8,7 +8,6 @@ from typing import Any
 from paddlevideo_fast import annexes
 from paddlevideo_fast.assembly.build import make_evaluator
 from paddlevideo_fast.assembly.checks import check_evaluation
-from paddlevideo_fast.assembly.classes import checked_class_names
 from paddlevideo_fast.assembly.data import Pipelines, make_split
 from paddlevideo_fast.assembly.folder import uploading
 from paddlevideo_fast.assembly.plan import make_metric
@@ -20,11 +19,12 @@ from paddlevideo_fast.engine.precision import make_precision
 from paddlevideo_fast.engine.protocols import Preprocess
 from paddlevideo_fast.errors import BadSampleShareError, OutputError, SettingError
 from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.loader.class_names import checked_class_names
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics.accuracy import with_certainty
 from paddlevideo_fast.metrics.predictions import Predictions
-from paddlevideo_fast.modeling.recognizers import build_for_clips
+from paddlevideo_fast.modeling.recognizers import build_for_clips, classes_of
 from paddlevideo_fast.modeling.weights import load_weights
 
 logger = get_logger(__name__)
@@ -89,7 +89,8 @@ def _test(
     model = build_for_clips(spec.model, spec.run.amp, load_pretrained=False)
     if tuning := tune_gpu(has_fixed_shapes=True, in_16_bits=spec.run.amp):
         logger.info("device: %s", tuning)
-    distribution.gather_from(lambda: checked_class_names(spec, weights))  # says more than another shape does
+    num_classes = classes_of(spec.model)  # other names say more than another shape does
+    distribution.gather_from(lambda: checked_class_names(spec.config, num_classes, weights))
     logger.info(load_weights(model, weights, strict=True).summary())
     split = make_split(spec, "test", model.layout, distribution, store.folder, pipelines)
     metric = make_metric(spec.metric)

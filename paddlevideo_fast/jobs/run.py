@@ -17,7 +17,7 @@ from paddlevideo_fast.errors import EXIT_FAILURES, PaddleVideoFastError
 from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.io.urls import bare_url, secret_in
 from paddlevideo_fast.jobs.list_lines import UNLISTABLE, json_line, list_line
-from paddlevideo_fast.loader.annotations import one_form, read_class_names
+from paddlevideo_fast.loader.class_names import one_form, read_class_names
 from paddlevideo_fast.loader.tables import Row
 from paddlevideo_fast.log import printable
 

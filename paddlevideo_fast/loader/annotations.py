@@ -1,25 +1,23 @@
 """Annotation lists become records: paths below a folder, labels as numbers."""
 
 import os
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, is_frame_format
-from paddlevideo_fast.errors import AnnotationError, cause_of, shown
-from paddlevideo_fast.io.files import read_names, whence
+from paddlevideo_fast.errors import AnnotationError, shown
+from paddlevideo_fast.io.files import whence
 from paddlevideo_fast.io.paths import file_system
 from paddlevideo_fast.io.urls import join
+from paddlevideo_fast.loader.class_names import one_form, read_class_names
 from paddlevideo_fast.loader.tables import EXPECTED, Row, list_rows
 from paddlevideo_fast.registry import did_you_mean
 
-_MAX_CLASS_NAMES = 2**24  # bytes
 _NUM_LOOKED_FOR = 3  # files in a store
 
 
@@ -199,11 +197,6 @@ class ClassNumbers:
         return self._numbers[label]
 
 
-def one_form(name: str) -> str:
-    """A class name with its characters in one form, NFC: an é may be one character, or e and an accent."""
-    return unicodedata.normalize("NFC", name)
-
-
 def require_files(
     records: list[VideoRecord], file_path: str, data_prefix: str | None = None
 ) -> list[VideoRecord]:
@@ -273,32 +266,3 @@ def check_labels(
     if any_number and not any(record.labels for record in records):
         text = f"none of its {len(records)} videos has a label; there is nothing to learn or to measure"
         raise AnnotationError(f"{file}: {text}")
-
-
-def read_class_names(file_path: str | Path, num_classes: int | None = None, key: str = "") -> list[str]:
-    """Names of the classes from a text file: one a line, in the order of the labels.
-
-    A byte-order mark, line ends of Windows, blank lines and spaces around a name are no part of the names.
-    Where each line is `label name`, as PaddleVideo and PaddleX write it, the label says where a name belongs.
-
-    Args:
-        file_path: the file.
-        num_classes: how many names the file has to have; None: any number.
-        key: the config key that names the file, for messages.
-
-    Raises:
-        AnnotationError: the file cannot be read, or has another number of names.
-    """
-    where = f"{key} {file_path}".strip()
-    try:
-        names = [one_form(line.strip()) for line in read_names(file_path, _MAX_CLASS_NAMES) if line.strip()]
-    except (OSError, ValueError) as error:
-        raise AnnotationError(f"{where}: cannot be read: {cause_of(error)}") from error
-    if num_classes not in (None, len(names)):
-        text = f"{where}: has {len(names)} names, the model {num_classes} classes; write one name a line"
-        raise AnnotationError(text)
-    numbered = dict(name.partition(" ")[::2] for name in names)
-    labels = [str(label) for label in range(len(names))]
-    if set(numbered) == set(labels) and all(numbered.values()):
-        return [numbered[label].strip() for label in labels]
-    return names

@@ -4,15 +4,15 @@ import contextlib
 import itertools
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.errors import AnnotationError, ObjectMissingError, StoreAccessError, cause_of
-from paddlevideo_fast.io.files import as_path, atomic_write_text, local_copy, read_text
+from paddlevideo_fast.io.files import as_path, atomic_write_text, local_copy, read_names, read_text
 from paddlevideo_fast.io.urls import shown_url, without_checksum
-from paddlevideo_fast.loader.annotations import one_form, read_class_names
 from paddlevideo_fast.log import get_logger
 
 logger = get_logger(__name__)
@@ -22,6 +22,7 @@ NAMES_KEY = "class_names"  # in the mark of a checkpoint
 _BESIDE_LIST = "classes.txt"  # as `init` and `data` write it
 _CHECKPOINT = re.compile(r"(.+_(?:epoch|step)_\d+)\.pdparams")
 _MAX_MARK_BYTES = 2**26
+_MAX_CLASS_NAMES = 2**24  # bytes
 _NUM_MOVED = 3
 
 
@@ -35,6 +36,40 @@ class Classes(NamedTuple):
 
     names: list[str]
     place: str
+
+
+def one_form(name: str) -> str:
+    """A class name with its characters in one form, NFC: an é may be one character, or e and an accent."""
+    return unicodedata.normalize("NFC", name)
+
+
+def read_class_names(file_path: str | Path, num_classes: int | None = None, key: str = "") -> list[str]:
+    """Names of the classes from a text file: one a line, in the order of the labels.
+
+    A byte-order mark, line ends of Windows, blank lines and spaces around a name are no part of the names.
+    Where each line is `label name`, as PaddleVideo and PaddleX write it, the label says where a name belongs.
+
+    Args:
+        file_path: the file.
+        num_classes: how many names the file has to have; None: any number.
+        key: the config key that names the file, for messages.
+
+    Raises:
+        AnnotationError: the file cannot be read, or has another number of names.
+    """
+    where = f"{key} {file_path}".strip()
+    try:
+        names = [one_form(line.strip()) for line in read_names(file_path, _MAX_CLASS_NAMES) if line.strip()]
+    except (OSError, ValueError) as error:
+        raise AnnotationError(f"{where}: cannot be read: {cause_of(error)}") from error
+    if num_classes not in (None, len(names)):
+        text = f"{where}: has {len(names)} names, the model {num_classes} classes; write one name a line"
+        raise AnnotationError(text)
+    numbered = dict(name.partition(" ")[::2] for name in names)
+    labels = [str(label) for label in range(len(names))]
+    if set(numbered) == set(labels) and all(numbered.values()):
+        return [numbered[label].strip() for label in labels]
+    return names
 
 
 def classes_of_config(cfg: Config, num_classes: int) -> Classes | None:
@@ -139,6 +174,26 @@ def compared(classes: Classes | None, weights: str) -> Classes | None:
     elif classes is not None:
         logger.info("classes not compared: no %s beside %s", NAMES_FILE, shown_url(weights))
     return classes or earlier
+
+
+def checked_class_names(cfg: Config, num_classes: int, *weights: str) -> list[str] | None:
+    """The names of a network's classes, by the config, else by weights; None: not known.
+
+    Args:
+        cfg: a checked config.
+        num_classes: of its network; 0: it has none.
+        weights: files that were trained with the same classes.
+
+    Raises:
+        AnnotationError: in weights, a number means another class; see `compared`.
+        PaddleVideoFastError: a store does not answer.
+    """
+    if not num_classes:
+        return None
+    classes = classes_of_config(cfg, num_classes)
+    for file in weights:
+        classes = compared(classes, file)
+    return classes and classes.names
 
 
 def check_classes(classes: Classes, earlier: Classes) -> None:

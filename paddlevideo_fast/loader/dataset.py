@@ -11,7 +11,7 @@ from paddlevideo_fast.config.sections import Group, Section
 from paddlevideo_fast.config.types import NumViews, Size
 from paddlevideo_fast.decode import FrameStore, IndexCache, Source, VideoReader, open_frames, open_video
 from paddlevideo_fast.errors import LoaderError, VideoDecodeError
-from paddlevideo_fast.io.urls import bare_url, join
+from paddlevideo_fast.io.urls import bare_url, join, scheme_of
 from paddlevideo_fast.loader.annotations import (
     RecordSection,
     VideoRecord,
@@ -358,6 +358,11 @@ class ClipDataset:
     def path_in_set(self, path: str) -> str:
         """A path from the data_prefix on, if it is below: a set that is moved stays the same set."""
         return path.removeprefix(join(self.data_prefix, "")) if self.data_prefix else path
+
+    @property
+    def local_files(self) -> dict[str, str]:
+        """The files that are not at URLs, by their paths from the data_prefix on."""
+        return {self.path_in_set(file): file for file in self.files if not scheme_of(file)}
 
     @property
     def list_crc32(self) -> int:

@@ -184,6 +184,8 @@ class Pipeline:
             TransformError: a transform does not fit the frames.
         """
         frames = self.sample.sample(video.num_frames, video.avg_fps, request, rng)
+        if request.crop_size and not self.crop_size:
+            raise TransformError("a request with a crop size needs a transform with a target_size")
         factor = request.crop_size / self.crop_size if request.crop_size else 1.0
         look = (factor, record.labels, self.resample, video.square_size[0])
         geometry = ClipGeometry(video.width, video.height, *look)
@@ -196,15 +198,11 @@ class Pipeline:
 
     @functools.cached_property
     def crop_size(self) -> int:
-        """Side, or width, in pixels of the clips that the transforms make by themselves.
-
-        Raises:
-            TransformError: no transform says.
-        """
+        """Side, or width, in pixels of the clips that the transforms make by themselves; 0: none says."""
         for step in reversed(self.geometric):
             for size in Arguments((), type(step), vars(step)).with_role(Role.CROP_SIZE).values():
                 return size if isinstance(size, int) else size[0]
-        raise TransformError("a request with a crop size needs a transform with a target_size")
+        return 0
 
 
 def _slot_for(num_frames: int, resample: Resample, out: np.ndarray | None, path: str) -> np.ndarray:

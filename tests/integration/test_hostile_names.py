@@ -16,7 +16,8 @@ from paddlevideo_fast.cli import main
 from paddlevideo_fast.cli.command import run_command
 from paddlevideo_fast.cli.commands import main as commands_main
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.loader.annotations import read_class_names, read_frame_list, read_video_list
+from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list
+from paddlevideo_fast.loader.class_names import read_class_names
 from paddlevideo_fast.log import printable
 from tests.support.launching import overriding
 

@@ -4,12 +4,8 @@ import pytest
 
 from paddlevideo_fast.errors import AnnotationError
 from paddlevideo_fast.loader import VideoRecord, check_labels
-from paddlevideo_fast.loader.annotations import (
-    read_class_names,
-    read_frame_list,
-    read_video_list,
-    require_files,
-)
+from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list, require_files
+from paddlevideo_fast.loader.class_names import read_class_names
 from paddlevideo_fast.log import printable
 from tests.fuzz_config import limits
 

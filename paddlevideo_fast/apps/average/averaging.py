@@ -20,7 +20,6 @@ from paddle import nn
 
 from paddlevideo_fast.assembly.build import make_evaluator, statistics_evaluator
 from paddlevideo_fast.assembly.checks import check_evaluation
-from paddlevideo_fast.assembly.classes import checked_class_names
 from paddlevideo_fast.assembly.data import Pipelines, make_split
 from paddlevideo_fast.assembly.plan import make_metric
 from paddlevideo_fast.config import Config, RunSpec
@@ -33,7 +32,13 @@ from paddlevideo_fast.engine.precision import make_precision
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, WeightError
 from paddlevideo_fast.io.files import as_path, atomic_write_all
 from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.loader.class_names import Classes, check_classes, classes_of_weights, write_class_names
+from paddlevideo_fast.loader.class_names import (
+    Classes,
+    check_classes,
+    checked_class_names,
+    classes_of_weights,
+    write_class_names,
+)
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_for_clips, classes_of, load_weights
 from paddlevideo_fast.modeling.layers.batch_norm import BATCH_NORMS
@@ -76,7 +81,7 @@ def average(cfg: Config, last: int, files: Sequence[Path] = (), output: Path | N
         spec = RunSpec.of(cfg).in_folder(run_of_config(cfg))
         pipelines = check_evaluation(spec, "valid")
         paths = _newest(spec, files, last)
-        names = checked_class_names(spec, *map(str, paths))
+        names = checked_class_names(spec.config, classes_of(spec.model), *map(str, paths))
         name = f"{spec.run.model_name}_average_last{last}.pdparams"
         output = output or as_path(spec.run.output_dir) / name
         report = output.with_name(f"{output.stem}_report.json")

@@ -37,7 +37,8 @@ from paddlevideo_fast.jobs.run import (
     write_lines,
 )
 from paddlevideo_fast.jobs.work import Work
-from paddlevideo_fast.loader.annotations import VideoRecord, one_form, read_frame_list, read_video_list
+from paddlevideo_fast.loader.annotations import VideoRecord, read_frame_list, read_video_list
+from paddlevideo_fast.loader.class_names import one_form
 from paddlevideo_fast.loader.tables import Row, is_table, list_rows
 from paddlevideo_fast.log import printable
 

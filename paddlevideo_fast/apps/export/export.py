@@ -51,8 +51,14 @@ from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import scheme_of
 from paddlevideo_fast.loader import build_dataset
-from paddlevideo_fast.loader.annotations import check_labels, read_class_names
-from paddlevideo_fast.loader.class_names import NAMES_FILE, Classes, classes_of_config, compared
+from paddlevideo_fast.loader.annotations import check_labels
+from paddlevideo_fast.loader.class_names import (
+    NAMES_FILE,
+    Classes,
+    classes_of_config,
+    compared,
+    read_class_names,
+)
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import Backbone

@@ -20,7 +20,7 @@ from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.jobs import run
 from paddlevideo_fast.jobs.executor import Engine, run_all
 from paddlevideo_fast.jobs.run import ToolError, class_names
-from paddlevideo_fast.loader.annotations import one_form
+from paddlevideo_fast.loader.class_names import one_form
 from paddlevideo_fast.loader.tables import Row, is_table, list_rows
 from paddlevideo_fast.log import printable
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from paddlevideo_fast.assembly.build import TrainingSetup
-from paddlevideo_fast.assembly.classes import checked_class_names
 from paddlevideo_fast.assembly.data import Pipelines
 from paddlevideo_fast.assembly.plan import RunPlan
 from paddlevideo_fast.config import RunSpec
@@ -16,6 +15,7 @@ from paddlevideo_fast.engine.protocols import Preprocess
 from paddlevideo_fast.extensions.distillation.objective import LiveTeacher, SoftLabels, StoredTeacher
 from paddlevideo_fast.extensions.distillation.soft_labels import ShapedPreprocess
 from paddlevideo_fast.extensions.distillation.teacher import KEY, TeacherPlan
+from paddlevideo_fast.loader.class_names import checked_class_names
 from paddlevideo_fast.loader.transforms.crop import RandomFlip
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import activation_of, classes_of
@@ -119,7 +119,7 @@ class Distillation(Extension):
             return StoredTeacher.of(self.logits, spec, setup.split, **shared)
         weights = self.teacher_weights or planned.usual_weights()
         teacher = planned.build(weights, spec.run.amp)
-        checked_class_names(spec, weights)
+        checked_class_names(spec.config, classes_of(spec.model), weights)
         size = planned.crop_size or "all"
         text = "teacher: %s, weights %s, clips of %d frames and %s pixels"
         logger.info(text, self.teacher, weights, planned.num_frames, size)
@@ -138,10 +138,10 @@ class Distillation(Extension):
 
     def _of_clips(self, spec: RunSpec, pipelines: Pipelines) -> Problems:
         """Clips that cannot be made out of those of PIPELINE.train, which have to be the largest."""
-        teacher, pipeline, size = self.planned, pipelines["train"], pipelines.crop_size("train")
+        teacher, pipeline = self.planned, pipelines["train"]
         sizes = (
             ("num_frames", "frames", pipeline.sample.num_frames, self.student_num_frames),
-            ("crop_size", "pixels", size, self.student_crop_size),
+            ("crop_size", "pixels", pipeline.crop_size, self.student_crop_size),
         )
         for name, unit, there, own in sizes:
             if own is not None and own > there:

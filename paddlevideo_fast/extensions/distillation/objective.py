@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import paddle
 
-from paddlevideo_fast.assembly.classes import checked_class_names
 from paddlevideo_fast.assembly.data import Split
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.device import upload
@@ -19,6 +18,7 @@ from paddlevideo_fast.extensions.features.loader import KIND, StoredFeatures, fi
 from paddlevideo_fast.extensions.features.model import digest_of
 from paddlevideo_fast.extensions.features.recipe import local_folder, require_same_list
 from paddlevideo_fast.loader import ClipRequest
+from paddlevideo_fast.loader.class_names import checked_class_names
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import classes_of
@@ -128,7 +128,7 @@ class StoredTeacher(SoftLabels):
         if others != [own]:
             text = f"holds logits of shape {others} for a clip, and MODEL has {own} classes"
             raise FeatureError(f"{stored.folder}: {text}; take a teacher of the same classes")
-        checked_class_names(spec, str(stored.folder))
+        checked_class_names(spec.config, own, str(stored.folder))
         logger.info("logits of the teacher: %s, %d copies", stored.folder, stored.index.num_copies)
         return cls(stored=stored, dataset=split.dataset, **shared)
 

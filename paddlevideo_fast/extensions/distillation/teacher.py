@@ -42,12 +42,11 @@ class TeacherPlan:
             names: list[SplitName] = [name for name in ("train", "valid", "test") if name in spec.splits]
             if not names:
                 raise ConfigError(["PIPELINE: is missing, so nothing says which clips the teacher takes"])
-            pipelines = Pipelines(spec.splits)
-            pipeline, size = pipelines[names[0]], pipelines.crop_size(names[0])
+            pipeline = Pipelines(spec.splits)[names[0]]
         except ConfigError as error:
             text = f"this config of the teacher is wrong: {error}"
             raise SettingError(f"{KEY}={config}", text) from None
-        return cls(spec, pipeline.sample.num_frames, size, pipeline.normalization)
+        return cls(spec, pipeline.sample.num_frames, pipeline.crop_size, pipeline.normalization)
 
     def usual_weights(self) -> str:
         """The best weights of its run.

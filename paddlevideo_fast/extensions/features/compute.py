@@ -14,7 +14,6 @@ from paddle import nn
 from tqdm import tqdm
 
 from paddlevideo_fast.assembly.checks import check_evaluation
-from paddlevideo_fast.assembly.classes import checked_class_names
 from paddlevideo_fast.assembly.data import Split, make_split
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.config.settings import SplitName
@@ -43,13 +42,13 @@ from paddlevideo_fast.io.files import as_path, atomic_write, atomic_write_text
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import scheme_of, shown_url
 from paddlevideo_fast.loader.batches import ClipBatchSampler
-from paddlevideo_fast.loader.class_names import write_class_names
+from paddlevideo_fast.loader.class_names import checked_class_names, write_class_names
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.collate import Batch, make_batch
 from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import build_model, load_weights
+from paddlevideo_fast.modeling import build_model, classes_of, load_weights
 from paddlevideo_fast.sources.remote.sync import mirrored
 
 logger = get_logger(__name__)
@@ -221,7 +220,7 @@ def compute_features(
             _require_space(output, unfinished)
             if kind == "features":
                 _save_backbone(model, output)
-            elif classes := checked_class_names(spec, str(spec.run.weights)):
+            elif classes := checked_class_names(cfg, classes_of(spec.model), str(spec.run.weights)):
                 write_class_names(output, classes)
             for writer, network in unfinished:
                 _fill(writer, network, show_progress)

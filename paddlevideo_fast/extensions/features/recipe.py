@@ -17,7 +17,6 @@ from paddlevideo_fast.errors import FeatureError
 from paddlevideo_fast.extensions.features.loader import DTYPE, KIND, Dtype, Kind, StoredFeatures
 from paddlevideo_fast.io.files import read_text
 from paddlevideo_fast.io.paths import file_system
-from paddlevideo_fast.io.urls import scheme_of
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
 
@@ -101,10 +100,9 @@ def file_states(dataset: ClipDataset) -> dict[str, list[int] | None]:
 
     Stores are not asked: it would take a request for each file.
     """
-    files = [file for file in dataset.files if not scheme_of(file)]
-    names = [dataset.path_in_set(file) for file in files]
+    files = dataset.local_files
     with ThreadPoolExecutor(_NUM_STAT_THREADS) as pool:  # a network file system takes its time for each
-        return dict(zip(names, pool.map(_file_state, files)))
+        return dict(zip(files, pool.map(_file_state, files.values())))
 
 
 def _file_state(file: str) -> list[int] | None:
