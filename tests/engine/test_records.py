@@ -120,46 +120,25 @@ def curves_in(folder):
     }
 
 
-def write_board(folder, start, position, steps, ends=(), value=0.0):
-    """A start of a run: opens its board at a position, and writes steps and ends of epochs."""
-    board = VisualDL(TrackedRun("m", folder, {}, {"seed": 1}, "top1"))
-    board.folder = folder
-    board.open(*position)
-    for step in steps:
-        board.write({"kind": "train", "step": step, "epoch": 1, "loss": step + value})
-    for epoch, step in ends:
-        board.write({"kind": "valid", "step": step, "epoch": epoch, "top1": epoch + value})
-        board.add_clips("valid", step, {"a.mp4": np.zeros((2, 2, 3), np.uint8)})
-    board.close()
-    for path in folder.glob("vdlrecords*"):  # the names are in seconds; a new start would have another one
-        path.rename(folder / f"vdlrecords.{start:010d}.log")
-
-
-@pytest.mark.parametrize(("cut", "zeros"), [(0, 0), (5, 0), (0, 20)])
-def test_visualdl_repeats_and_loses_no_point_after_a_resume(tmp_path, cut, zeros):
-    write_board(tmp_path, 1, (0, 0), range(1, 8), [(1, 3), (2, 6)])
-    (path,) = tmp_path.iterdir()
-    path.write_bytes(path.read_bytes()[: path.stat().st_size - cut] + bytes(zeros))  # killed while it wrote
-    (tmp_path / f".saving-99999999-{path.name}").write_bytes(path.read_bytes())  # and one while it merged
-    # the second epoch's checkpoint was not written: its last step stays, its validation comes again
-    write_board(tmp_path, 2, (6, 1), [7, 8], [(2, 6)], value=0.5)
-    curves = curves_in(tmp_path)
-    assert curves["train/loss"] == [*((step, float(step)) for step in range(1, 7)), (7, 7.5), (8, 8.5)]
-    assert curves["valid/top1"] == [(3, 1.0), (6, 2.5)]
-    assert len(list(tmp_path.iterdir())) == 1  # VisualDL takes any file with vdlrecords in its name
-
-
-def test_event_files_of_earlier_versions_become_one(tmp_path):
-    """They began a new file at each start, and VisualDL shows only the newest."""
-    for start, steps in ((1, [1, 2, 3]), (2, [3, 4])):
-        write_board(tmp_path / str(start), start, (0, 0), steps)
-    for path in tmp_path.glob("*/vdlrecords*"):
-        path.rename(tmp_path / path.name)
-    both = sorted(tmp_path.glob("vdlrecords*"))
-    assert len(both) == 2
-    both[1].write_bytes(both[1].read_bytes() + both[0].read_bytes())  # a start died while it merged
-    write_board(tmp_path, 3, (2, 0), [3])
-    assert [step for step, _ in curves_in(tmp_path)["train/loss"]] == [1, 2, 3]
+@pytest.mark.parametrize("num_files", [0, 1, 2])
+def test_visualdl_shows_what_metrics_jsonl_holds_and_what_follows(tmp_path, num_files):
+    """Also where a start was killed while it wrote, and where earlier starts have left several files."""
+    folder = tmp_path / "vdl"
+    folder.mkdir()
+    for number in range(num_files):
+        (folder / f"vdlrecords.{number:010d}.log").write_bytes(bytes(range(100)))
+    records = [{"kind": "train", "step": step, "loss": float(step)} for step in (1, 2)]
+    records += [{"kind": "valid", "step": 2, "epoch": 1, "top1": 0.5, "loss": None}]
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    board = VisualDL(TrackedRun("m", tmp_path, {}, {"seed": 1}, "top1"))
+    board.open(2, 1)
+    board.write({"kind": "train", "step": 3, "loss": 3.0})
+    curves = curves_in(folder)
+    assert curves == {
+        "train/loss": [(1, 1.0), (2, 2.0), (3, 3.0)],
+        "valid/epoch": [(2, 1.0)],
+        "valid/top1": [(2, 0.5)],
+    }
 
 
 def test_window_accuracy_against_brute_force():

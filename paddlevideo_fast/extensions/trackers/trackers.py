@@ -2,8 +2,8 @@
 
 A tracker is a sink that a config chooses (TRACKERS). Its library is imported when a run begins, on rank 0
 alone. `metrics.jsonl` is the truth: a tracker that opens in a resumed run first takes from it what it lacks,
-and then takes no record a second time. So a run that was killed and resumed has each step once, whatever the
-library had still in its buffers.
+and then takes no record a second time; VisualDL's file is written anew. So a run that was killed and resumed
+has each step once, whatever the library had still in its buffers.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from paddlevideo_fast.engine.sinks import Record, Sink, scalars_of
 from paddlevideo_fast.engine.trainer import Callback, Slot, Trainer
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.extras import needing
-from paddlevideo_fast.io.files import atomic_write, atomic_write_text, sweep
+from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.registry import EXTENSIONS, Registry
 
@@ -149,26 +149,32 @@ class VisualDL(Tracker):
         self.folder = self.run.folder / "vdl"
 
     def open(self, step: int, epoch: int) -> None:
-        """Goes on with the curves of the first `step` steps and of the first `epoch` epochs.
+        """Writes the curves of metrics.jsonl into one event file: VisualDL shows the newest of a folder.
 
-        VisualDL shows one event file of a folder, the newest. So all that is kept goes into one file. Its own
-        `LogWriter` writes in a thread, which ends at the first error, and then the run waits for ever.
+        Its own `LogWriter` writes in a thread, which ends at the first error; then the run waits for ever.
         """
         with needing("", "VisualDL (-o use_visualdl=false leaves it out)", "visualdl"):
             from visualdl.component import base_component
         self._parts = base_component
         with writing(self.folder):
-            self._path = self.folder / _keep_events(self.folder, step, epoch)
+            *others, self._path = sorted(self.folder.glob("vdlrecords.*")) or [
+                self.folder / f"vdlrecords.{int(time.time()):010d}.log"
+            ]
+            for path in (*others, self._path):
+                path.unlink(missing_ok=True)
             self._add(base_component.meta_data(display_name="", walltime=_now_ms()))
             if self.run.compared:
                 identity = hashlib.sha256(os.fsencode(self._path)).hexdigest()
                 shown = ["train_epoch/loss", *([f"valid/{self.run.measured}"] if self.run.measured else [])]
                 self._add(base_component.hparam(identity, dict(self.run.compared), shown, _now_ms()))
+            for record in self.run.records():
+                self.write(record)
 
     def write(self, record: Record) -> None:
         """Adds each number under `kind/name`."""
-        for tag, value in scalars_of(record).items():
-            self._add(self._parts.scalar(tag, value, int(record["step"]), _now_ms()))
+        step, now_ms = int(record["step"]), _now_ms()
+        scalars = scalars_of(record).items()
+        self._add(*(self._parts.scalar(tag, value, step, now_ms) for tag, value in scalars))
 
     def add_clips(self, tag: str, step: int, sheets: Mapping[str, np.ndarray]) -> None:
         """Adds pictures.
@@ -181,12 +187,12 @@ class VisualDL(Tracker):
         for name, sheet in sheets.items():
             self._add(self._parts.image(f"{tag}/{_in_tag(name)}", sheet, step, _now_ms()))
 
-    def _add(self, record: Any) -> None:
+    def _add(self, *records: Any) -> None:
         assert self._path is not None
         self.folder.mkdir(parents=True, exist_ok=True)  # it may have been removed since
-        data = record.SerializeToString()
+        events = [record.SerializeToString() for record in records]
         with self._path.open("ab") as file:
-            file.write(_LENGTH.pack(len(data)) + data)
+            file.write(b"".join(_LENGTH.pack(len(event)) + event for event in events))
 
 
 def _in_tag(name: str) -> str:
@@ -196,59 +202,6 @@ def _in_tag(name: str) -> str:
 
 def _now_ms() -> int:
     return round(time.time() * 1000)
-
-
-def _keep_events(folder: Path, step: int, epoch: int) -> str:
-    """Puts the events that a resumed run does not repeat into one file.
-
-    Returns:
-        The file's name; the file may be new.
-    """
-    sweep(folder)  # VisualDL would read them, too
-    files = sorted(folder.glob("vdlrecords.*"))
-    if not files:
-        return f"vdlrecords.{int(time.time()):010d}.log"
-    # a process that died between the two steps below has left events in two files
-    events = dict.fromkeys(event for file in files for event in _events_in(file.read_bytes()))
-    kept = _kept_events(list(events), step, epoch)
-    with atomic_write(files[-1]) as partial:
-        partial.write_bytes(b"".join(_LENGTH.pack(len(event)) + event for event in kept))
-    for file in files[:-1]:
-        file.unlink()
-    return files[-1].name
-
-
-def _kept_events(events: Sequence[bytes], step: int, epoch: int) -> Iterator[bytes]:
-    from visualdl.proto.record_pb2 import Record as Event
-
-    values = [Event.FromString(event).values[0] for event in events]
-    tags = [value.tag.replace("%", "/") for value in values]
-    kinds = [tag.partition("/")[0] for tag in tags]
-    # records after an epoch are repeated with its hooks; the number of the epoch is a curve of its own
-    repeated = {
-        value.id
-        for value, tag in zip(values, tags)
-        if tag in ("train_epoch/epoch", "valid/epoch") and value.value > epoch
-    }
-    has_head = False
-    for event, value, kind in zip(events, values, kinds):
-        content = value.WhichOneof("one_value")
-        if content == "meta_data":  # the head of a file
-            if not has_head:
-                yield event
-            has_head = True
-        elif content != "hparam" and value.id <= step and (kind == "train" or value.id not in repeated):
-            yield event
-
-
-def _events_in(data: bytes) -> Iterator[bytes]:
-    """The records of an event file. The last may be cut short; zeros after a power failure are no record."""
-    start = 0
-    while start + _LENGTH.size <= len(data):
-        end = start + _LENGTH.size + _LENGTH.unpack_from(data, start)[0]
-        if start + _LENGTH.size < end <= len(data):
-            yield data[start + _LENGTH.size : end]
-        start = end
 
 
 class _Library(Tracker):
