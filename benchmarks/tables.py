@@ -182,20 +182,6 @@ def _int8_cells(row: Any) -> list[str]:
     return [row["name"], *times, *_cells("{ratio:.1f}× | {mb[float ONNX]:.0f}, {mb[int8 ONNX]:.0f}", row)]
 
 
-def _prediction() -> Rows:
-    return [
-        [name if number == 0 else "", "", f"{row['files_per_sec']:.1f}", f"{row['ratio']:.2f}×"]
-        for name, sides in load("prediction")["networks"].items()
-        for number, row in enumerate(sides.values())
-    ]
-
-
-def _serving_cells(part: Any) -> list[str]:
-    cells = _cells("{answers_per_sec:.0f} | {sec[0]:.2f} s, {sec[1]:.2f} s | {clips_of_batch:.1f}", part)
-    statuses = [f"{part['statuses'].get(status, 0):,}" for status in ("200", "503")]
-    return ["", *cells, *statuses, *_cells("{other} | {memory_mib[0]}–{memory_mib[1]}", part)]
-
-
 def _decoders() -> Rows:
     found, exact = load("reader"), load("exactness")
     rows = []
@@ -390,14 +376,6 @@ TABLES: Mapping[str, Table] = {
         "| | {top1[Paddle]:.1%} | {top1[float ONNX]:.1%} | {top1[int8 ONNX]:.1%} | {videos} | {float_layers}",
         "trained",
     ),
-    "prediction": _prediction,
-    "serving": _each("serving", _serving_cells, "parts"),
-    "wrong_labels": lambda: [
-        _cells(
-            "{videos:,} | {wrong:,} | {suggested:,} | {wrong_in_tenth} / {first_tenth} | {found} / {wrong}",
-            load("wrong_labels"),
-        )
-    ],
     "processes": _processes,
     "paddlevideo": _each("paddlevideo", "| | {clip} | {cpu_ratio:.1f}× | {wall_ratio:.1f}×"),
     "decoders": _decoders,

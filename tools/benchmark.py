@@ -34,7 +34,6 @@ BENCHMARKS = {
     "networks": "parameters and multiply-adds of the networks of built-in configs",
     "paddlevideo": "from a file to a training clip, against PaddleVideo's own pipelines",
     "pipeline": "from a file to a training clip, against decord, PIL and float32",
-    "prediction": "predictions of a folder of files: reading ahead, in turn, and as PaddleVideo does it",
     "programs": "exported networks in float32 and in int8: time, size, top-1 of trained ones; ONNX on a GPU",
     "reader": "CPU time and wrong frames: OpenCV, decord, PyAV in sequence, ours, ours on prepared videos",
     "reader_trials": "joined and damaged files: wrong without a word, refused, right; ours and three others",
@@ -42,13 +41,11 @@ BENCHMARKS = {
     "runs": "real trainings that differ in some settings: a metric, time and learning curves",
     "saving": "how long a checkpoint stops training; kills while it is written",
     "scale": "training steps of one process and of several, and the share of time in communication",
-    "serving": "a server under load: answers, their time, memory",
     "shift": "the temporal shift, ours and Paddle's, against the one of pad, slice and concat",
     "tables": "no measurement: writes the tables of the documentation from benchmarks/results",
     "train": "training steps of a config, on its clips or on made-up batches; several settings in turn",
     "token_merging": "a ViT that merges tokens against the plain one: time of a batch, top-1",
     "trainer": "what the trainer costs over a bare Paddle loop",
-    "wrong_labels": "wrong labels among the videos that data report suggests",
 }
 
 

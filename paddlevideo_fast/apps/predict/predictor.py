@@ -20,7 +20,7 @@ from paddlevideo_fast.apps.predict.program import (
     open_program,
     settings_file,
 )
-from paddlevideo_fast.apps.predict.recipe import FREE, Recipe, clip_shape, read_recipe
+from paddlevideo_fast.apps.predict.recipe import FREE, Recipe, read_recipe
 from paddlevideo_fast.apps.predict.views import OpenedVideo, read_views
 from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader
@@ -367,15 +367,6 @@ class Predictor:
         """
         found = self.predict_clips(np.split(pixels, len(pixels)), "")
         return np.stack([each.scores for each in found])
-
-    def any_clip(self) -> np.ndarray:
-        """A clip of noise, [1, ...], as the program takes it."""
-        settings = self.recipe.settings
-        shape = [
-            made if own == FREE else own for own, made in zip(settings.input_shape, clip_shape(self.recipe))
-        ]
-        pixels = np.random.default_rng(0).integers(0, 256, (1, *shape, 3), np.uint8)
-        return pixels if settings.input_dtype == "uint8" else self._preprocess.in_numpy(pixels)
 
     def predict_clips(self, clips: Sequence[np.ndarray], path: str) -> list[Prediction]:
         """Predicts parts of a video, whose clips have the same shape.
