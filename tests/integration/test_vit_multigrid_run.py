@@ -83,11 +83,20 @@ NETWORKS = {
         "num_heads: [2, 4], window_size: [2, 2, 2]}",
         "MODEL.head={name: I3DHead, num_classes: 4, in_channels: 24}",
     ],
+    "Hiera": [
+        "MODEL.backbone={name: Hiera, num_frames: 8, crop_size: 28, embed_dim: 12, depths: [1, 1], "
+        "mask_unit: 4, q_pool: 0, drop_path_rate: 0.1}",
+        "MODEL.head={name: VideoMAEHead, num_classes: 4, in_channels: 24}",
+    ],
 }
+IN_ANNEXES = ("Hiera",)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    "network",
+    [pytest.param(name, marks=[pytest.mark.annex] * (name in IN_ANNEXES)) for name in NETWORKS],
+)
 def test_both_cycles_in_all_phases(config, tmp_path, monkeypatch, records, network):
     watch = Watch(monkeypatch)
     assert main(["-c", str(config), *overriding(*NETWORKS[network], "report=false")]) == 0

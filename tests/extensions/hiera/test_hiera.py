@@ -14,6 +14,7 @@ from paddlevideo_fast.extensions.hiera.network import Hiera, pooled, units_in_or
 from paddlevideo_fast.modeling import build_model, count_parameters, load_weights
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from tests.modeling.networks import ANNEXED, make, normal
+from tests.support.launching import overriding
 
 TINY = ANNEXED["hiera"][1]
 classifier = partial(make, "hiera")
@@ -275,3 +276,20 @@ def test_fine_tuning_takes_the_encoder_of_a_checkpoint_by_name(tmp_path, caplog)
     assert not model.load_report.missing
     for name, value in model.backbone.state_dict().items():
         np.testing.assert_array_equal(value.numpy(), pretrained.backbone.state_dict()[name].numpy())
+
+
+@pytest.mark.slow
+def test_it_trains_in_mixed_precision_and_as_a_static_graph_with_the_same_losses(run, tmp_path, records):
+    sizes = "num_frames: 4, crop_size: 28, embed_dim: 8, depths: [1, 2], mask_unit: 4, q_pool: 0"
+    network = [
+        f"MODEL={{framework: Recognizer3D, backbone: {{name: Hiera, {sizes}}}}}",
+        "MODEL.head={name: VideoMAEHead, num_classes: 4, in_channels: 16}",
+    ]
+    losses = {}
+    for options in ("", "amp=true", "to_static=true"):
+        folder = tmp_path / options
+        given = [*network, *options.split(), "validate=false", f"output_dir={folder}"]
+        assert run(*overriding(*given)) == 0
+        losses[options] = [line["loss"] for line in records(folder) if line["kind"] == "train"]
+    np.testing.assert_allclose(losses["to_static=true"], losses[""], rtol=1e-5)
+    np.testing.assert_allclose(losses["amp=true"], losses[""], rtol=2e-2)
