@@ -51,7 +51,9 @@ _TABLE: dict[str, dict[str, str]] = {
         "RandAugment": "extensions.augmentation.transforms",
         "RandomErasing": "extensions.augmentation.transforms",
     },
+    "record field": dict.fromkeys(("box", "track", "track_id", "picture"), "sources.tracks.records"),
     "record section": {
+        "tracks": "sources.tracks.records",
         "background": "sources.untrimmed.records",
         "windows": "sources.untrimmed.records",
     },

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from operator import index as as_integer
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,13 +20,21 @@ _SLACK_SEC = 0.25
 _MOST_ASPECT = 64  # a larger one is damage, and its pictures would fill the memory
 
 
-class Box(NamedTuple):
-    """A rectangle of a frame as it is shown, in whole pixels."""
+class Crops(Protocol):
+    """A part of each frame of a clip, all of one size.
 
-    left: int
-    top: int
+    Attributes:
+        width: in pixels.
+        height: likewise.
+        square_size: (width, height) as it is shown, in square pixels.
+    """
+
     width: int
     height: int
+    square_size: tuple[int, int]
+
+    def cut(self, frame: np.ndarray, slot: int) -> np.ndarray:
+        """The part of a whole frame, uint8 [height, width, 3], for the frame of this number in the clip."""
 
 
 class VideoReader(ABC):
@@ -143,6 +151,14 @@ class VideoReader(ABC):
         first, stop = self.frames_of(span)
         return VideoPart(self, max(first - margin, 0), min(stop + margin, self.num_frames))
 
+    def crops(self, frames: np.ndarray) -> Crops | None:
+        """What a clip of these frames, int64 [T], shows of each of them; None: all.
+
+        Raises:
+            VideoDecodeError: nothing of them can be shown.
+        """
+        return None
+
     @abstractmethod
     def _decode(self, wanted: list[int]) -> Iterable[tuple[int, np.ndarray]]:
         """Number and picture, uint8 [H, W, 3] RGB, of each frame in `wanted` (ascending, distinct, in range).
@@ -180,13 +196,11 @@ class VideoReader(ABC):
             self._size = (picture.shape[1], picture.shape[0])
         return self._size
 
-    def read(self, indices: Sequence[int], box: Box | None = None) -> np.ndarray:
+    def read(self, indices: Sequence[int]) -> np.ndarray:
         """Decodes frames.
 
         Args:
             indices: frame numbers from 0, in any order; repeats are allowed.
-            box: the part of the frames that is wanted, inside them; None: all. The pixels are those of the
-                whole frame, cut out.
 
         Returns:
             uint8 [T, H, W, 3], RGB, one frame for each index.
@@ -194,25 +208,18 @@ class VideoReader(ABC):
         Raises:
             VideoDecodeError: an index is out of range, or a frame does not decode, or the reader is closed.
             TypeError: an index is no integer.
-            ValueError: the box is empty or reaches over the frame.
         """
         self._require_open()
         slots: dict[int, list[int]] = {}
         for slot, index in enumerate(indices):
             slots.setdefault(_integer(index), []).append(slot)
         if not slots:
-            height, width = (self.height, self.width) if box is None else (box.height, box.width)
-            return np.empty((0, height, width, 3), np.uint8)
+            return np.empty((0, self.height, self.width, 3), np.uint8)
         clip = np.empty(0, np.uint8)
-        # a box was laid out on a frame of this size
-        for index, picture in self.frames(slots, None if box is None else (self.width, self.height)):
-            part = picture if box is None else _cut(picture, box)
+        for index, picture in self.frames(slots):
             if not clip.size:
-                clip = np.empty((len(indices), *part.shape), np.uint8)
-            first, *repeats = slots[index]
-            clip[first] = part
-            if repeats:
-                clip[repeats] = clip[first]
+                clip = np.empty((len(indices), *picture.shape), np.uint8)
+            clip[slots[index]] = picture
         return clip
 
     def frames(
@@ -298,14 +305,6 @@ def end_of(times_sec: np.ndarray, avg_fps: float) -> float:
     """
     lasts_sec = float(np.median(np.diff(times_sec[-6:]))) if len(times_sec) > 1 else 1 / (avg_fps or math.inf)
     return float(times_sec[-1]) + lasts_sec
-
-
-def _cut(frame: np.ndarray, box: Box) -> np.ndarray:
-    height, width = frame.shape[:2]
-    left, top, right, bottom = box.left, box.top, box.left + box.width, box.top + box.height
-    if not (0 <= left < right <= width and 0 <= top < bottom <= height):
-        raise ValueError(f"{box} does not lie inside a frame of {width}×{height}")
-    return frame[top:bottom, left:right]
 
 
 def _integer(frame: Any) -> int:

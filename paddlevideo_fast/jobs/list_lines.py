@@ -35,8 +35,9 @@ def json_line(row: Row) -> str:
         "num_frames": row.num_frames,
         "weight": None if row.weight == 1.0 else row.weight,
         "group": row.group or None,
+        **dict(row.more),
     }
-    text = row.path + row.group
+    text = row.path + row.group + str(dict(row.more).get("track", ""))
     is_unicode = text == text.encode("utf-8", "ignore").decode()  # JSON keeps other bytes as escapes
     said = {name: value for name, value in fields.items() if value is not None}
     return json.dumps(said, ensure_ascii=not is_unicode)

@@ -36,7 +36,9 @@ class VideoRecord:
         span: the part of the video that the record is about; None: all of it.
         weight: how often the sampler `weighted` draws the record, relative to the others.
         group: name of the recordings that belong together, such as those of one person; "": only itself.
-        draw_part: gives the part of the video that a clip is about, anew for each clip; None: `span` says it.
+        draw_part: gives the part of the video, or of its span, that a clip is about, anew for each clip;
+            None: all of it.
+        more: name and value of each field of an annex, such as `track`, as the list has it.
     """
 
     path: str
@@ -49,6 +51,7 @@ class VideoRecord:
     weight: float = 1.0
     group: str = ""
     draw_part: Callable[[VideoReader, np.random.Generator], VideoReader] | None = None
+    more: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         if type(self.labels) is tuple and len(self.labels) == 1:
@@ -152,6 +155,7 @@ def _records(
             span=row.span,
             weight=row.weight,
             group=row.group,
+            more=row.more,
         )
         for row in rows
     ]

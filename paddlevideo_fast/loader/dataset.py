@@ -152,6 +152,7 @@ class ClipDataset:
         windows: in evaluation of untrimmed videos, `{length_sec: 4, stride_sec: 2, label: 3}` evaluates all
             windows of each video. A window has the class whose spans cover half of the window, or of which
             half a span lies in it; without one, the class `label`.
+        tracks: `{margin: 0.2, max_gap: 30}`: how clips follow the boxes and tracks of a list.
         records: what there is, where no list says so.
         class_names: file with the names of the classes, for a list that names them.
 
@@ -209,6 +210,7 @@ class ClipDataset:
         class_names: str | None = None,
         background: RecordSection | None = None,
         windows: RecordSection | None = None,
+        tracks: RecordSection | None = None,
     ) -> None:
         self.file_path = file_path
         self.data_prefix = data_prefix
@@ -223,7 +225,9 @@ class ClipDataset:
         self.on_record: Callable[[int], None] | None = None
         self.clips_per_video = clips_per_video
         self.records = self.read_records() if records is None else list(records)
-        for section in (background, windows):
+        if any(record.more for record in self.records):
+            tracks = tracks or RECORD_SECTIONS.get("tracks")()
+        for section in (tracks, background, windows):
             if section is not None:
                 self.records = section.records(self)
         if num_ensemble_views or num_spatial_crops:
@@ -417,19 +421,18 @@ class ClipDataset:
 
         Args:
             reader: of the file.
-            record: says the span, or draws a part.
+            record: says the span, or draws a part of it.
             request: the key of what is drawn.
 
         Raises:
             VideoDecodeError: the span is not inside the video, or there is no part to draw.
         """
-        if record.draw_part is not None:
-            key = request.key if request else ()
-            return record.draw_part(reader, generator(PART, self.seed, *key))
-        if record.span is None:
-            return reader
         try:
-            return reader.part(record.span)
+            part = reader if record.span is None else reader.part(record.span)
+            if record.draw_part is None:
+                return part
+            key = request.key if request else ()
+            return record.draw_part(part, generator(PART, self.seed, *key))
         except VideoDecodeError as error:
             where = f"{self.file_path}:{record.line}: " if record.line else ""
             raise VideoDecodeError(error.path, f"{where}{error.cause}") from None

@@ -182,13 +182,16 @@ class Pipeline:
 
         Raises:
             TransformError: a transform does not fit the frames.
+            VideoDecodeError: as of `VideoReader.crops`.
         """
         frames = self.sample.sample(video.num_frames, video.avg_fps, request, rng)
         if request.crop_size and not self.crop_size:
             raise TransformError("a request with a crop size needs a transform with a target_size")
         factor = request.crop_size / self.crop_size if request.crop_size else 1.0
-        look = (factor, record.labels, self.resample, video.square_size[0])
-        geometry = ClipGeometry(video.width, video.height, *look)
+        crops = video.crops(frames) if isinstance(video, VideoReader) else None
+        source = crops or video
+        look = (factor, record.labels, self.resample, source.square_size[0], crops)
+        geometry = ClipGeometry(source.width, source.height, *look)
         for step in self.geometric:
             try:
                 step.apply(geometry, rng)

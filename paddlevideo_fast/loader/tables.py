@@ -13,6 +13,7 @@ Lists with named fields: `.jsonl`, an object a line, and `.csv`, a table with a 
     a.mp4,walk,12.5,14
 
 `FIELDS` has all names. A field that is not there, or an empty cell, says nothing. Blank lines are skipped.
+Annexes have more, such as `track`; a section of the data set reads them.
 `NOTES` are for people: `data report` writes such columns, and reading passes over them.
 
 Folders of Hugging Face's `datasets` have a metadata.csv or metadata.jsonl: `file_name` in place of `path`,
@@ -35,17 +36,9 @@ from paddlevideo_fast.errors import AnnotationError, cause_of, shown
 from paddlevideo_fast.io.files import as_path, read_names, whence
 from paddlevideo_fast.registry import did_you_mean
 
-FIELDS = (
-    "path",
-    "label",
-    "start_sec",
-    "end_sec",
-    "start_frame",
-    "end_frame",
-    "num_frames",
-    "weight",
-    "group",
-)
+_SPAN_SEC, _SPAN_FRAMES = ("start_sec", "end_sec"), ("start_frame", "end_frame")
+_OWN_FIELDS = ("path", "label", *_SPAN_SEC, *_SPAN_FRAMES, "num_frames", "weight", "group")
+FIELDS = (*_OWN_FIELDS, *annexes.modules_of("record field"))
 NOTES = ("finding", "suggestion")
 _FILE_NAME = "file_name"
 _ALIASES = {_FILE_NAME: "path", "labels": "label"}
@@ -64,6 +57,7 @@ class Row(NamedTuple):
         line: its line, from 1; of an entry over several lines the first.
         labels: numbers and names of classes.
         folder: that a relative path starts from, unless the reader of the list gives another; "": any.
+        more: name and value of each field of an annex, as it stands there.
     """
 
     line: int
@@ -74,6 +68,7 @@ class Row(NamedTuple):
     weight: float = 1.0
     group: str = ""
     folder: str = ""
+    more: tuple[tuple[str, Any], ...] = ()
 
 
 _Entry = tuple[int, Callable[[], Row]]  # its line, and what reads it
@@ -248,7 +243,7 @@ def _by_field(names: Iterable[str]) -> list[str | None]:
     given = list(names)
     if _FILE_NAME not in given:
         return [None if name in NOTES else name for name in given]
-    return [field if (field := _ALIASES.get(name, name)) in FIELDS else None for name in given]
+    return [field if (field := _ALIASES.get(name, name)) in _OWN_FIELDS else None for name in given]
 
 
 def _check_names(given: Sequence[str | None], what: str, labelled: bool) -> None:
@@ -278,7 +273,9 @@ def _row(line: int, fields: Mapping[str, Any], labelled: bool, folder: str) -> R
         value = fields.get("label")
         labels = tuple(map(_label, value if isinstance(value, list) else [value]))
     group = _text("group", fields["group"]) if "group" in fields else ""
-    return Row(line, _text("path", fields.get("path")), labels, num_frames, span, weight, group, folder)
+    path = _text("path", fields.get("path"))
+    more = tuple((name, fields[name]) for name in fields if name not in _OWN_FIELDS)
+    return Row(line, path, labels, num_frames, span, weight, group, folder, more)
 
 
 def _text(name: str, text: Any) -> str:
@@ -314,8 +311,8 @@ def _integer(name: str, value: Any, least: int) -> int:
 
 
 def _span(fields: Mapping[str, Any]) -> Span | None:
-    sec = {name: _number(name, fields[name], 0) for name in ("start_sec", "end_sec") if name in fields}
-    frame = {name: _integer(name, fields[name], 0) for name in ("start_frame", "end_frame") if name in fields}
+    sec = {name: _number(name, fields[name], 0) for name in _SPAN_SEC if name in fields}
+    frame = {name: _integer(name, fields[name], 0) for name in _SPAN_FRAMES if name in fields}
     if sec and frame:
         raise AnnotationError("has a span in seconds and one in frames; keep one of them")
     if not sec and not frame:

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode import Box, VideoReader, check_video, open_frames, open_video
+from paddlevideo_fast.decode import VideoReader, check_video, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.isolated import call_isolated, resident_bytes
 
@@ -29,12 +29,11 @@ class Forgetful(VideoReader):
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("box", [None, Box(1, 1, 2, 2)])
-def test_a_frame_that_does_not_come_is_an_error_and_no_stale_memory(box):
-    whole = Forgetful({0, 1, 2, 3, 4}).read([3, 0, 3, 2], box)
+def test_a_frame_that_does_not_come_is_an_error_and_no_stale_memory():
+    whole = Forgetful({0, 1, 2, 3, 4}).read([3, 0, 3, 2])
     assert whole[:, 0, 0, 0].tolist() == [3, 0, 3, 2]
     with pytest.raises(VideoDecodeError, match="frame 2 is missing: the decoder does not give it"):
-        Forgetful({0, 3}).read([3, 0, 3, 2], box)
+        Forgetful({0, 3}).read([3, 0, 3, 2])
     with pytest.raises(VideoDecodeError, match="frame 1 is missing"):
         Forgetful({0}).read([1, 2])
 
@@ -151,17 +150,3 @@ def test_a_reader_that_is_closed_while_it_is_iterated_says_so(make_clip, tmp_pat
     reader.close()
     with pytest.raises(VideoDecodeError, match="the reader is closed"):
         next(frames)
-
-
-@pytest.mark.parametrize("backend", ["pyav", *OTHERS])
-def test_a_box_is_cut_out_of_the_whole_frame(backend, tmp_path, make_clip):
-    path = make_clip(tmp_path / "clip.mp4", 12)
-    with open_video(path, backend) as reader:
-        whole = reader.read([7, 2, 7])
-        for box in (Box(0, 0, 80, 48), Box(3, 5, 21, 17), Box(79, 47, 1, 1)):
-            part = whole[:, box.top : box.top + box.height, box.left : box.left + box.width]
-            np.testing.assert_array_equal(reader.read([7, 2, 7], box), part)
-        assert reader.read([], Box(1, 2, 3, 4)).shape == (0, 4, 3, 3)
-        for box in (Box(-1, 0, 4, 4), Box(78, 0, 4, 4), Box(0, 46, 4, 4), Box(0, 0, 0, 4)):
-            with pytest.raises(ValueError, match="80×48"):
-                reader.read([0], box)

@@ -2,11 +2,6 @@
 
 import multiprocessing
 import os
-import random
-import signal
-import sys
-import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple, TypeVar
@@ -74,63 +69,3 @@ def _serve(function: Callable[[Any], Any], tasks: Sequence[Any], results: Any) -
     results.send(None)
     for task in tasks:
         results.send(function(task))
-
-
-def kill_at_random(
-    read: Callable[[float], Any],
-    num_bytes: Callable[[], int],
-    rng: random.Random,
-    num_processes: int,
-    num_kills: int,
-    ready: Callable[[], bool] = lambda: True,
-) -> int:
-    """Kills processes that share a cache one after the other, starts others, and returns its largest size.
-
-    Args:
-        read: reads for ever; its argument is the seed of the process. It ends the process with 1 where
-            something read is wrong.
-        num_bytes: size of the cache.
-        rng: decides who is killed, and when.
-        num_processes: at a time.
-        num_kills: before the end.
-        ready: when the killing may begin.
-
-    Raises:
-        AssertionError: a process has ended by itself.
-    """
-    running: list[int] = []
-
-    def start() -> None:
-        seed, child = rng.random() + len(running), os.fork()
-        if child == 0:
-            try:
-                read(seed)
-            except BaseException:
-                traceback.print_exc(file=sys.__stderr__)
-            finally:
-                os._exit(2)
-        running.append(child)
-
-    def kill(child: int) -> bool:
-        os.kill(child, signal.SIGKILL)
-        return os.waitpid(child, 0)[1] == signal.SIGKILL  # it had not ended by itself
-
-    largest = 0
-    try:
-        for _ in range(num_processes):
-            start()
-        deadline = time.monotonic() + 60
-        while not ready():  # a busy machine starts them slowly
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        for _ in range(num_kills):
-            until = time.monotonic() + rng.uniform(0.05, 0.25)
-            while time.monotonic() < until:
-                largest = max(largest, num_bytes())
-                time.sleep(0.01)
-            assert kill(running.pop(rng.randrange(num_processes)))
-            start()
-    finally:
-        lived = [kill(child) for child in running]
-    assert all(lived)
-    return largest

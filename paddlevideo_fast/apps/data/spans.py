@@ -102,13 +102,20 @@ class StoredList:
 
         Raises:
             AnnotationError: the list is missing or malformed.
-            ToolError: the new list would replace it, or see `stored_names`.
+            ToolError: the new list would replace it, it has boxes or tracks, or see `stored_names`.
         """
         if os.path.realpath(args.list) == os.path.realpath(stored_list(args.list, args.output)):
             raise ToolError(
                 f"--output {args.output}: the new list would replace {args.list}; choose another folder"
             )
         records = read_records(args.list, "video", args.data_prefix, args.suffix, args.classes)
+        for record in records:
+            if record.more:
+                raise ToolError(
+                    f"{args.list}:{record.line}: a box or a track is about the pictures and frames of its "
+                    "video: store the videos by a list without them, and add the fields to the new list, "
+                    "with the size of the earlier pictures as picture"
+                )
         names = stored_names(records, args.list, args.data_prefix, args.output, ending)
         return cls(args.list, records, names, args.output)
 

@@ -132,7 +132,10 @@ def _jitters_of(dataset: ClipDataset) -> list[ColorJitter]:
         text = f"DALI needs the frame index of the reader 'pyav'; decode.backend is '{decode.backend}'"
         raise LoaderError(text)
     if any(record.draw_part for record in dataset.records):
-        raise LoaderError("DALI does not draw clips from between spans: leave DATASET.train.background out")
+        raise LoaderError(
+            "DALI draws no clips from between spans and along tracks: leave DATASET.train.background, boxes "
+            "and tracks out, or train without --train_dali"
+        )
     if decode.on_corrupt != "raise":
         raise LoaderError(f"DALI cannot replace single frames; decode.on_corrupt is '{decode.on_corrupt}'")
     if dataset.pipeline.resample != "antialias":

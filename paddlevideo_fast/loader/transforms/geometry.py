@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from paddlevideo_fast.decode.reader import Crops
 from paddlevideo_fast.errors import TransformError
 from paddlevideo_fast.loader.transforms.resample import Resample, ResampleMode, View
 
@@ -68,12 +69,13 @@ class ClipGeometry:
         +-----------+        +-----------+
 
     Args:
-        source_width: width of the decoded frames in pixels.
-        source_height: their height.
+        source_width: width of the source, which is the decoded frames or `crops` of them, in pixels.
+        source_height: its height.
         size_factor: factor for the sizes in the config; not 1 if the request has a crop size of its own.
         labels: classes of the video.
         mode: how pixels are resampled; see `Resample`.
         shown_width: width of the frames as they are shown, in square pixels; None: as they are.
+        crops: cuts the source out of the decoded frames; None: they are the source.
 
     Attributes:
         width: current width of the output in pixels.
@@ -88,6 +90,7 @@ class ClipGeometry:
     labels: tuple[int, ...] = (0,)
     mode: ResampleMode = "antialias"
     shown_width: int | None = None
+    crops: Crops | None = None
 
     def __post_init__(self) -> None:
         self.width, self.height = self.shown_width or self.source_width, self.source_height
@@ -163,4 +166,4 @@ class ClipGeometry:
     def plan(self) -> Resample:
         """What makes the clip out of decoded frames."""
         size = (self.source_width, self.source_height)
-        return Resample(self.views, self.width, self.height, *size, self.mode)
+        return Resample(self.views, self.width, self.height, *size, self.mode, self.crops)

@@ -7,6 +7,8 @@ from typing import Literal
 import cv2
 import numpy as np
 
+from paddlevideo_fast.decode.reader import Crops
+
 _TOLERANCE_PX = 1 / 32  # the grid that OpenCV's own fixed-point warps are rounded to
 _MAX_MARGIN_PX = 24
 _WHOLE_PX = 1e-6  # rounding of sums of sizes and places that are whole numbers
@@ -32,10 +34,11 @@ class Resample:
         views: what each output frame shows.
         width: of the output in pixels.
         height: of the output.
-        source_width: of the whole frames.
-        source_height: of the whole frames.
+        source_width: of the whole frames, or of their crops.
+        source_height: likewise.
         mode: "antialias" averages the pixels that a shrunk frame has no room for; "bilinear" leaves them out,
             as PaddleVideo does (`PipelineSettings`).
+        crops: cuts from each frame what the views are boxes of; None: they are boxes of the whole frame.
     """
 
     def __init__(
@@ -46,8 +49,9 @@ class Resample:
         source_width: int,
         source_height: int,
         mode: ResampleMode = "antialias",
+        crops: Crops | None = None,
     ) -> None:
-        self.width, self.height = width, height
+        self.width, self.height, self._crops = width, height, crops
         self._steps: list[_Step] = []
         for view in views:
             shrink = shrink_factor(view.width / width, view.height / height) if mode == "antialias" else 1
@@ -74,6 +78,8 @@ class Resample:
         """
         num_frames = len(clip) // len(self._steps)
         first, *repeats = slots
+        if self._crops is not None:
+            frame = self._crops.cut(frame, first)
         for step, view in zip(self._steps, clip.reshape(len(self._steps), num_frames, *clip.shape[1:])):
             step.draw(frame, view[first])
             for slot in repeats:

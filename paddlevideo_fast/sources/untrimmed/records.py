@@ -144,6 +144,8 @@ def _file_of(record: VideoRecord) -> tuple[Any, ...]:
 
 def _by_file(records: Sequence[VideoRecord]) -> dict[Any, list[VideoRecord]]:
     files: dict[Any, list[VideoRecord]] = {}
+    if any(record.draw_part for record in records):
+        raise LoaderError("windows and background are about whole pictures, and the list has boxes or tracks")
     for record in records:
         files.setdefault(_file_of(record), []).append(record)
     return files

@@ -38,9 +38,9 @@ def seen(monkeypatch):
     reads = []
     read = VideoPart.read
 
-    def noted(self, indices, box=None):
+    def noted(self, indices):
         reads.append(read(self, indices))
-        return read(self, indices, box)
+        return read(self, indices)
 
     monkeypatch.setattr(VideoPart, "read", noted)
     return reads

@@ -8,7 +8,6 @@ import cv2
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode import Box
 from paddlevideo_fast.errors import PaddleVideoFastError, ShardError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest, DecodeSampler
 from paddlevideo_fast.sources.packed.packed import open_shards
@@ -60,7 +59,7 @@ def read_all(folder):
                 frames = DecodeSampler(4, 2).sample(
                     reader.num_frames, reader.avg_fps, ClipRequest(0, 0), np.random.default_rng(0)
                 )
-                reader.read(frames.tolist(), Box(0, 0, min(reader.width, 4), min(reader.height, 4)))
+                reader.read(frames.tolist())
                 pictures += list(reader)
     return np.stack(pictures)
 

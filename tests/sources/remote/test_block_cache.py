@@ -5,10 +5,12 @@ import errno
 import logging
 import os
 import random
+import signal
+import sys
 import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,6 @@ from paddlevideo_fast.sources.remote import block_cache, block_folder, stores
 from paddlevideo_fast.sources.remote.block_cache import DiskBlocks, RemoteFile
 from paddlevideo_fast.sources.remote.block_folder import TRAILER
 from tests.support.fresh_stores import start_anew
-from tests.support.isolated import kill_at_random
 
 KIB = 1024
 CONTENT = np.random.default_rng(0).integers(0, 256, 1000 * KIB + 77, dtype=np.uint8).tobytes()
@@ -176,7 +177,7 @@ def test_the_least_recently_used_go_first(url, use, http_store, monkeypatch):
     assert stored_bytes(cache.on_disk.folder) == 0
 
 
-def _reader(url, folder, bound, seed):
+def _reader(url, seed, folder, bound):
     """Reads at random for ever; ends with 1 where a byte is wrong."""
     rng = random.Random(seed)
     block_cache._kept = DiskBlocks(folder, bound, BLOCK)
@@ -191,15 +192,42 @@ def test_four_processes_killed_at_random(tmp_path, monkeypatch):
     """The bound holds but for what is in flight, nothing wrong is served, and the cache goes on."""
     (tmp_path / "object").write_bytes(CONTENT)
     url, folder, bound = f"file://{tmp_path}/object", tmp_path / "cache", 20 * STORED
+    rng = random.Random(3)
+    running, most = [], 0
     cache = DiskBlocks(folder, bound, BLOCK)
-    most = kill_at_random(
-        partial(_reader, url, folder, bound),
-        lambda: stored_bytes(folder),
-        random.Random(3),
-        num_processes=4,
-        num_kills=20,
-        ready=lambda: stored_bytes(folder) > 4 * STORED,
-    )
+
+    def start():
+        child = os.fork()
+        if child == 0:
+            try:
+                _reader(url, rng.random() + len(running), folder, bound)
+            except BaseException:
+                traceback.print_exc(file=sys.__stderr__)
+            finally:
+                os._exit(2)
+        running.append(child)
+
+    def kill(child):
+        os.kill(child, signal.SIGKILL)
+        return os.waitpid(child, 0)[1] == signal.SIGKILL  # it had not ended by itself
+
+    try:
+        for _ in range(4):
+            start()
+        deadline = time.monotonic() + 60
+        while stored_bytes(folder) <= 4 * STORED:  # a busy machine starts them slowly
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        for _ in range(20):
+            until = time.monotonic() + rng.uniform(0.05, 0.25)
+            while time.monotonic() < until:
+                most = max(most, stored_bytes(folder))
+                time.sleep(0.01)
+            assert kill(running.pop(rng.randrange(4)))
+            start()
+    finally:
+        lived = [kill(child) for child in running]
+    assert all(lived)
     num_in_flight = 24  # a block for each process that was ever there
     assert 4 * STORED < most <= bound + num_in_flight * STORED
     monkeypatch.setattr(block_folder, "_PART_SEC", 0.0)

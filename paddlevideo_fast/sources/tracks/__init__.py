@@ -1,0 +1,1 @@
+"""What each person does: clips along a box or a track beside a video."""
