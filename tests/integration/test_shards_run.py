@@ -60,15 +60,6 @@ def test_resuming_inside_an_epoch(shards, tiny_config, tmp_path, run_main, asser
 
 
 @pytest.mark.slow
-def test_survives_a_kill(shards, tiny_config, assert_survives_a_kill, tmp_path):
-    def write_shards(option):
-        (tmp_path / "long.list").write_text(f"{shards}/train\n" * 20)
-
-    options = from_shards("no matter", shards / "valid")
-    assert_survives_a_kill(tiny_config, *options, make_data=write_shards)
-
-
-@pytest.mark.slow
 def test_survives_a_kill_beside_a_web_server(
     shards, tiny_text, motion_data, tmp_path, job, http_store, wait_for_step, assert_same_run
 ):

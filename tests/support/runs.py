@@ -244,35 +244,6 @@ def assert_resumes(run_main: Any, assert_same_run: Any, tmp_path: Path) -> Calla
     return check
 
 
-@pytest.fixture
-def assert_survives_a_kill(
-    motion_data: Path, start: Any, run_main: Any, wait_for_checkpoint: Any, assert_same_run: Any,
-    tmp_path: Path
-) -> Callable[..., None]:  # fmt: skip
-    """`assert_survives_a_kill(config, …)`: SIGKILL inside an epoch of 120 steps, and then the same run.
-
-    `make_data(list)` is told the list of that epoch before the first run.
-    """
-
-    def check(config: Any, *arguments: Any, make_data: Callable[[str], Any] = lambda option: None) -> None:
-        path = tmp_path / "long.list"
-        path.write_text((motion_data / "train.list").read_text() * 20)
-        long = f"DATASET.train.file_path={path}"
-        make_data(long)
-        common = [*arguments, *overriding(long, "epochs=1", "save_every_steps=10", "keep_last=null")]
-        whole, killed = (overriding(f"output_dir={tmp_path / name}") for name in ("whole", "killed"))
-        run_main(config, *common, *whole)
-        process = start(config, *common, *killed)
-        wait_for_checkpoint(tmp_path / "killed/tiny_step_00000010", process)
-        kill(process)
-        assert process.returncode == -signal.SIGKILL, process.communicate()
-        resumed = run_main(config, *common, *killed, *overriding("resume=auto")).stdout
-        assert re.search(r"tiny_step_0000\d+: epoch 1, step [1-9]", resumed), resumed
-        assert_same_run(tmp_path / "whole", tmp_path / "killed", "tiny_epoch_00001")
-
-    return check
-
-
 def _wait_until(holds: Callable[[], bool], what: str, process: Any) -> None:
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline and process.poll() is None:

@@ -226,20 +226,6 @@ def test_a_second_run_and_a_larger_list_read_new_files_only(root, tmp_path, caps
     assert not list(tmp_path.glob(".journal*"))
 
 
-def test_shares_and_their_merge_are_a_run_of_all(root, tmp_path, capsys):
-    for name in ("whole", "shares"):
-        (tmp_path / name).mkdir()
-    words = ("--root", root, "--output")
-    run(capsys, *words, tmp_path / "whole/pairs.jsonl")
-    for number in range(2):
-        assert run(capsys, *words, tmp_path / "shares/pairs.jsonl", f"--shard={number}/2").code == 0
-    assert run(capsys, *words, tmp_path / "shares/pairs.jsonl", "--merge").code == 1
-    whole, shares = (
-        {file.name: file.read_text() for file in (tmp_path / name).iterdir()} for name in ("whole", "shares")
-    )
-    assert whole == shares
-
-
 def test_spans_of_a_file_are_its_parts(root, tmp_path, capsys):
     lines = [("a.mp4", 0, 2), ("a.mp4", 1, 3), ("a.mp4", 0, 2), ("other1.mp4", 9, 10), ("cut.mp4", 0, 1)]
     rows = [dict(zip(("path", "label", "start_sec", "end_sec"), (p, 0, a, b))) for p, a, b in lines]

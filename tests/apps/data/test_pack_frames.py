@@ -1,5 +1,4 @@
 import os
-import sys
 from pathlib import Path
 
 import cv2
@@ -8,7 +7,7 @@ import pytest
 
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.sources.packed.packed import open_shards
-from tests.support.content import content, run_and_kill
+from tests.support.content import content
 
 SCRIPT = "data/pack_frames.py"
 REPO = Path(__file__).resolve().parents[3]
@@ -137,20 +136,6 @@ def test_complete_shards_stay_and_others_are_packed(videos, run_script, tmp_path
     assert "packed again" in done.stderr
     assert content(out) == before
     assert os.stat(out / "00001.data").st_mtime_ns == kept
-
-
-def test_a_killed_run_goes_on(videos, run_script, tmp_path):
-    (tmp_path / "videos.list").write_text((videos / "videos.list").read_text() * 20)
-    out, whole = tmp_path / "out", tmp_path / "whole"
-    options = ("--suffix=.mp4", "--shard_size=2", "--workers=2", f"--data_prefix={videos}")
-    command = [sys.executable, REPO / SCRIPT, "--list", tmp_path / "videos.list", "--output", out, *options]
-    run_and_kill(command, out, "[0-9]*.index", 3)
-    complete = len(list(out.glob("[0-9]*.index")))
-    assert 3 <= complete < 50
-    done = pack(run_script, tmp_path, out, *options)
-    assert f"shards: {complete} of 50 are done already" in done.stderr
-    pack(run_script, tmp_path, whole, *options)
-    assert content(out) == content(whole)
 
 
 def test_another_list_or_size_needs_overwrite(videos, run_script, tmp_path):

@@ -86,11 +86,6 @@ def test_a_run_that_is_resumed_inside_an_epoch_is_the_same_run(root, assert_resu
     assert_resumes(root / "student", "tiny_step_00000004", root / "student.yaml")
 
 
-@pytest.mark.slow
-def test_a_killed_run_goes_on_as_the_same_run(root, assert_survives_a_kill):
-    assert_survives_a_kill(root / "student.yaml")
-
-
 def test_the_checkpoint_is_the_students_alone(root, run_main, tmp_path):
     weights = root / "student/tiny_best.pdparams"
     plain = build_model(load_config(root / "tiny.yaml")["MODEL"])

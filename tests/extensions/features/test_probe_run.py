@@ -73,17 +73,6 @@ def test_the_exported_program_has_encoder_and_probe(made, tmp_path):
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max() + 1e-6
 
 
-@pytest.mark.slow
-def test_a_killed_run_goes_on_as_the_same_run(made, assert_survives_a_kill, tmp_path):
-    """The window of 12 of 480 clips makes the order depend on the shards."""
-    tokens = tmp_path / "tokens"
-    on_tokens = overriding(f"features={tokens}", "features_memory_gb=2e-5")
-    config = made / "probe.yaml"
-    assert_survives_a_kill(
-        config, *on_tokens, make_data=lambda option: compute_tokens(made, tokens, "-o", option)
-    )
-
-
 @pytest.mark.parametrize(
     ("option", "message"),
     [

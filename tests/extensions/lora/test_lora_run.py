@@ -67,11 +67,6 @@ def test_a_run_resumed_inside_an_epoch_goes_on_bit_for_bit(made, assert_resumes)
     assert_resumes(made / "out", "tiny_step_00000008", made / "lora.yaml")
 
 
-@pytest.mark.slow
-def test_a_killed_run_goes_on_as_the_same_run(made, assert_survives_a_kill):
-    assert_survives_a_kill(made / "lora.yaml")
-
-
 def test_export_and_average_give_the_network_of_the_small_files(made, tmp_path):
     out, config = made / "out", load_config(made / "lora.yaml")
     assert main(["average", str(out), "--last", "2"]) == 0

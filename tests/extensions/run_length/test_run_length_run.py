@@ -68,11 +68,6 @@ def test_a_run_resumed_inside_an_epoch_goes_on_bit_for_bit(made, assert_resumes)
     assert_resumes(made / "out", "tiny_step_00000008", made / "rlt.yaml")
 
 
-@pytest.mark.slow
-def test_a_killed_run_goes_on_as_the_same_run(made, assert_survives_a_kill):
-    assert_survives_a_kill(made / "rlt.yaml")
-
-
 @pytest.mark.parametrize("flags", [[], ["--onnx"]])
 def test_tests_and_programs_leave_out_the_same_tokens(flags, made, tmp_path):
     if flags:
