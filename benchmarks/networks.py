@@ -12,7 +12,8 @@ from paddlevideo_fast.modeling import MacCounter, build_model, count_parameters
 
 # What the page that helps to choose a network names, in its order.
 CONFIGS = (
-    *("tsm_small", "tsm_k400_videos", "tsn_k400_videos", "pptsm_k400_frames_uniform"),
+    *("tsm_small", "tsm_lite0_small", "tsm_lite0_k400_videos"),
+    *("tsm_k400_videos", "tsn_k400_videos", "pptsm_k400_frames_uniform"),
     *("pptsm_lcnet_k400_8frames_uniform", "pptsm_mv3_k400_frames_uniform", "movinet_k400_frame"),
     *("x3d_xs", "x3d_s", "x3d_m", "r2plus1d_r50_16x4", "i3d_8x8"),
     *("slow_8x8", "slowfast_4x16", "slowfast_8x8"),

@@ -70,6 +70,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "HieraDecoder": "extensions.pretraining.hiera",
         "VideoMAEDecoder": "extensions.pretraining.model",
     },
+    "weights": {f"efficientnet_lite{size}": "apps.zoo.packages" for size in (0, 1, 2)},
     "weight record": {"LoRA@@": "extensions.lora.files"},
     "advice": {
         "weights": "apps.zoo.zoo",

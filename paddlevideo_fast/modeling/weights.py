@@ -426,17 +426,19 @@ def _with_classes_of_network(
 
 
 def fetch_weights(source: str | Path) -> str:
-    """The path of a weight file. A URL is downloaded once for each version.
+    """The path of a weight file, given by a path, a URL, or the name that an annex has for it.
 
-    A URL may end in `#sha256=` and the digest of the file, which is then checked.
+    A URL is downloaded once for each version. It may end in `#sha256=` and the digest of the file, which is
+    then checked.
 
     Raises:
         WeightError: the download failed, or the file has another digest.
         StoreAccessError: the store refuses.
     """
     url, digest = without_checksum(str(source))
+    named = annexes.load("weights", url)
     try:
-        path = local_copy(url)
+        path = named.weights_file(url) if named else local_copy(url)
     except ObjectMissingError as error:
         raise WeightError(f"{url}: there is no such file; check the path") from error
     except (OSError, StoreAwayError) as error:

@@ -36,7 +36,7 @@ from paddlevideo_fast.apps.init.new_config import (
     kept_config,
     recipe_of,
 )
-from paddlevideo_fast.apps.zoo.zoo import source_of_weights
+from paddlevideo_fast.apps.zoo.zoo import has_weights, source_of_weights
 from paddlevideo_fast.cli.command import quiet_import, say
 from paddlevideo_fast.command_line import PROGRAM, CommandParser, count
 from paddlevideo_fast.config.builtin import CONFIG_FILE
@@ -331,7 +331,7 @@ def _tell_next(args: argparse.Namespace, recipe: Recipe, num_train: int, has_gpu
             f"first: {recipe.name} starts from random weights, and {num_train} videos are few for that; "
             f"--recipe {recipe.fine_tuning} fine-tunes trained weights"
         )
-    if recipe.pretrained and not Path(recipe.pretrained).exists():
+    if recipe.pretrained and not has_weights(recipe.pretrained):
         advice = source_of_weights(recipe.pretrained) or "check MODEL.backbone.pretrained"
         print(f"first: {recipe.pretrained} is missing; {advice}")
     for words, what in (

@@ -30,6 +30,7 @@ _MIRRORED = re.compile(r"(?<![a-z])(left|right)(?![a-z])|左|右", re.IGNORECASE
 
 _RECIPES = {  # network → built-in configs: for a CPU, from nothing; and of full size
     "tsm": ("tsm_small", "tsm_ucf101_videos"),
+    "tsm_lite0": ("tsm_lite0_small", "tsm_lite0_ucf101_videos"),
     "tsn": ("tsn_motion", "tsn_ucf101_videos"),
     "slowfast": ("slowfast_motion", "slowfast_ucf101_videos"),
     "x3d": ("x3d_motion", "x3d_s"),

