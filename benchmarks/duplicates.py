@@ -3,9 +3,6 @@
 The real videos are parts of 2 to 4 seconds of a few clips, which do not overlap: the same scenes and cameras,
 at other times. Of a shot in which next to nothing moves, one part is used: others show the same picture. The
 generated ones are clips of `data motion`, and textures that are panned, zoomed and mixed. Some have copies.
-
-Lists of more videos are simulated: the fingerprints of the real and generated ones with other bits, four
-shots a video of ten seconds, a title card that each twentieth begins with, and copies of one in a hundred.
 """
 
 import contextlib
@@ -13,15 +10,15 @@ import io
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 
-from benchmarks.measuring import Natural, Positive, memory_mib, write_video
-from paddlevideo_fast.apps.data.fingerprints import RATE, Fingerprint, Prints
+from benchmarks.measuring import Natural, Positive, write_video
+from paddlevideo_fast.apps.data.fingerprints import Fingerprint
 from paddlevideo_fast.apps.data.lists import check
 from paddlevideo_fast.apps.data.matching import matches
 from paddlevideo_fast.apps.data.motion import CLASSES, render_clip
@@ -32,8 +29,6 @@ _STILL = {"nasa.mp4": ((0, 130), (200, 325))}  # frames of shots in which next t
 _NUM_COPIES = 60
 _FPS, _SIDE = 24, 128  # of generated videos
 _CRF = 20  # of originals
-_CARD_SEC, _VIDEO_SEC, _NUM_SHOTS = 3, 10, 4
-_WRONG_BITS = 0.06  # of simulated copies
 
 
 class _Clip(NamedTuple):
@@ -73,35 +68,25 @@ COPIES: dict[str, tuple[Callable[[_Clip], _Clip], int]] = {
 }
 
 
-def run(
-    *,
-    clips: Path,
-    videos: Positive = 300,
-    seed: Natural = 1,
-    simulated: Sequence[Positive] = (1000, 10000, 100000),
-) -> dict[str, Any]:
-    """Measures both.
+def run(*, clips: Path, videos: Positive = 300, seed: Natural = 1) -> dict[str, Any]:
+    """Writes the videos, and looks for the copies.
 
     Args:
         clips: folder of the real clips.
         videos: without copies.
         seed: of parts and textures.
-        simulated: lengths of lists.
 
     Returns:
         "real": how many videos are parts of real clips; "kinds": for each kind of copy, how many there
         are and were
         "found" beside their original; "pairs": that were reported, and how many are "right"; "recall",
         without the mirrored ones, and "precision"; "read_ms": time to read a video, and "compare_sec": to
-        compare all, of CPU time; "lists": for each simulated list its times, recall, wrong pairs and the most
-        memory that the process had.
+        compare all, of CPU time.
     """
     with tempfile.TemporaryDirectory(prefix="duplicates-") as name:
         folder = Path(name)
         originals, copies = _write(folder, clips, videos, np.random.default_rng(seed))
-        result, prints = _found(folder, copies)
-    lists = [_simulated(prints, number) for number in simulated]
-    return {"real": originals, **result, "lists": lists}
+        return {"real": originals, **_found(folder, copies)}
 
 
 # --- videos
@@ -183,8 +168,8 @@ def _textures(length: int, rng: np.random.Generator) -> np.ndarray:
 # --- what the command finds
 
 
-def _found(folder: Path, copies: dict[str, str]) -> tuple[dict[str, Any], list[Prints]]:
-    """Runs the command on the videos in a folder; what `run` returns of it, and the fingerprints."""
+def _found(folder: Path, copies: dict[str, str]) -> dict[str, Any]:
+    """Runs the command on the videos in a folder; what `run` returns of it."""
     output = folder / "pairs.jsonl"
     began = time.process_time()
     with contextlib.redirect_stdout(io.StringIO()):
@@ -213,47 +198,8 @@ def _found(folder: Path, copies: dict[str, str]) -> tuple[dict[str, Any], list[P
         "precision": len(right) / max(len(pairs), 1),
         "read_ms": 1000 * (spent_sec - compare_sec) / len(prints),
         "compare_sec": compare_sec,
-    }, prints
+    }
 
 
 def _lines(file: Path) -> list[Any]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-
-
-# --- simulated lists
-
-
-def _simulated(prints: Sequence[Prints], number: int) -> dict[str, Any]:
-    """Compares simulated videos; see above."""
-    rng = np.random.default_rng(number)
-    num_copies = max(number // 100, 1)
-    card = np.repeat(rng.integers(1, 2**64, 1, np.uint64), _CARD_SEC * RATE)
-    videos = [
-        _video(prints, card if place % 20 == 0 else card[:0], rng) for place in range(number - num_copies)
-    ]
-    sources = rng.choice(len(videos), num_copies, replace=False).tolist()
-    copies = {(one, number - num_copies + place) for place, one in enumerate(sources)}
-    videos += [Prints(*(_noisy(hashes, rng)[20:] for hashes in videos[one])) for one in sources]
-    began = time.process_time()
-    found = set(matches(videos, lambda one, other: True))
-    return {
-        "videos": number,
-        "cpu_sec": time.process_time() - began,
-        "recall": len(found & copies) / num_copies,
-        "wrong": len(found - copies),
-        "memory_mib": memory_mib("VmHWM"),
-    }
-
-
-def _video(prints: Sequence[Prints], card: np.ndarray, rng: np.random.Generator) -> Prints:
-    looks, motions = [card], [np.zeros_like(card)]
-    for shot in rng.integers(len(prints), size=_NUM_SHOTS):
-        masks = rng.integers(1, 2**64, 2, np.uint64)
-        for hashes, mask, made in zip(prints[shot], masks, (looks, motions)):
-            made.append(np.where(hashes == 0, hashes, hashes ^ mask))
-    return Prints(*(np.concatenate(made)[: _VIDEO_SEC * RATE] for made in (looks, motions)))
-
-
-def _noisy(hashes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    bits = np.packbits(rng.random((len(hashes), 64)) < _WRONG_BITS, axis=1).view(np.uint64)[:, 0]
-    return np.where(hashes == 0, hashes, hashes ^ bits)

@@ -5,23 +5,15 @@ made-up batches, but for the rows that say otherwise.
 """
 
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import paddle
-
-from benchmarks.measuring import Positive, medians_in_turn, write_clips
+from benchmarks.measuring import Positive, write_clips
 from benchmarks.train import measured
-from paddlevideo_fast.apps.doctor.device_check import environment, made_up_batches, no_gpu
-from paddlevideo_fast.config import load_config
-from paddlevideo_fast.engine import MixedPrecision
+from paddlevideo_fast.apps.doctor.device_check import environment, no_gpu
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import Preprocess, build_model
-from paddlevideo_fast.solver import build_optimizer
-from tests.support.gpu_amp import gpu_amp
 
 logger = get_logger(__name__)
 
@@ -69,13 +61,6 @@ SETTINGS = {
     "to_static": Setting(_STATIC),
     "to_static, gradients not added in place": Setting(_STATIC, {"FLAGS_max_inplace_grad_add": "0"}),
 }
-# Networks with as many tensors as in the configs, and next to nothing to compute.
-NARROW = {
-    "tsm": ["backbone.width=4", "head.in_channels=128"],
-    "videomae": ["backbone.embed_dim=24", "backbone.num_heads=2", "head.in_channels=24"],
-}
-# How gradients are scaled back, checked and applied: use_multi_tensor; None: as before Paddle's `GradScaler`.
-DISPATCHED = {"one by one": None, "scaled together": False, "scaled and applied together": True}
 _REHEARSAL = ("crop_size=32", "DATASET.batch_size=2", "DATASET.num_workers=0")
 
 
@@ -86,7 +71,6 @@ def run(
     steps: Positive = 30,
     warmup: Positive = 10,
     rehearse: bool = False,
-    dispatch: bool = False,
 ) -> dict[str, Any]:
     """Measures each network with each setting that concerns it; one that fails is a row with its error.
 
@@ -97,7 +81,6 @@ def run(
         steps: optimizer steps to time.
         warmup: steps before them.
         rehearse: tiny clips on the CPU: tries the benchmark.
-        dispatch: only the host's time for a step in float16, on a CPU, by the way the optimizer is called.
 
     Returns:
         What `device_check.environment` returns, and "rows": "network", "setting", what `train` measures, and
@@ -106,9 +89,6 @@ def run(
     Raises:
         PaddleVideoFastError: there is no GPU, or nothing could be measured.
     """
-    if dispatch:
-        with gpu_amp():
-            return {"rows": [row for name in NARROW for row in _dispatch(name, steps, warmup)]}
     if not rehearse and (reason := no_gpu()):
         raise PaddleVideoFastError(f"{reason}. --rehearse tries the benchmark on the CPU")
     common = [*_REHEARSAL] * rehearse + [f"DATASET.batch_size={batch_size}"] * (batch_size is not None)
@@ -142,43 +122,3 @@ def _rows(
             result = {"error": str(error).strip().splitlines()[-1]}
         rows.append({"network": network, "setting": name, **result})
     return rows
-
-
-@paddle.no_grad()
-def _scaled_one_by_one(optimizer: Any, model: Any) -> None:
-    gradients = [each.grad.scale_(2.0**-16) for each in model.parameters() if each.grad is not None]
-    if paddle.stack([each.isfinite().all() for each in gradients]).all():
-        optimizer.step()
-    optimizer.clear_grad()
-
-
-def _dispatch(network: str, rounds: int, warmup: int) -> list[dict[str, Any]]:
-    """Rows of medians, in ms of the CPU; "ratio" is the first row's step divided by this one's."""
-    narrow = [f"MODEL.{each}" for each in ("backbone.pretrained=null", *NARROW[network])]
-    section = load_config(NETWORKS[network], narrow)["MODEL"]
-
-    def side(at_once: bool | None) -> Callable[[], dict[str, float]]:
-        model, precision = build_model(section), MixedPrecision("O1", "float16")
-        options = {"name": "Momentum", "learning_rate": 1e-3, "use_multi_tensor": bool(at_once)}
-        optimizer, _ = build_optimizer(options, model)
-        apply = _scaled_one_by_one if at_once is None else precision.optimizer_step
-        (batch,) = made_up_batches(1, 1, 32)
-        clips, labels = Preprocess(layout=model.layout)(batch.clips), paddle.to_tensor(batch.labels)
-
-        def step() -> dict[str, float]:
-            began = time.process_time()
-            precision.backward(model.loss(precision.forward(model, clips), labels))
-            has_gradients = time.process_time()
-            apply(optimizer, model)
-            ended = time.process_time()
-            return {"step_ms": 1e3 * (ended - began), "scale_and_optimizer_ms": 1e3 * (ended - has_gradients)}
-
-        return step
-
-    sides = {name: side(at_once) for name, at_once in DISPATCHED.items()}
-    medians_in_turn(sides, warmup)
-    rows = medians_in_turn(sides, rounds)
-    first = rows["one by one"]["step_ms"]
-    return [
-        {"network": network, "side": n, **row, "ratio": first / row["step_ms"]} for n, row in rows.items()
-    ]

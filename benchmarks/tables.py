@@ -384,11 +384,6 @@ TABLES: Mapping[str, Table] = {
         row for result in ("pipeline", "pipeline_dense") for row in _each(result, _format_cells)()
     ],
     "duplicates": _each("duplicates", "| | {copies} | {found}", "kinds"),
-    "duplicates_lists": _each(
-        "duplicates",
-        "{videos:,} | {cpu_sec:.1f} s | {recall:.1%} | {wrong} | {memory_mib:.0f} MiB",
-        "lists",
-    ),
     "explain": _explain,
     "fine_tuning": _each("fine_tuning", "| | {memory_mib:.0f}"),
     "imbalance": _runs("imbalance"),

@@ -267,13 +267,6 @@ def test_gpu_is_rehearsed_on_the_cpu(measure, command, forked, monkeypatch, capf
         assert "--rehearse tries the benchmark on the CPU" in capfd.readouterr().err
 
 
-def test_gpu_measures_the_hosts_time_for_a_step(measure):
-    rows = measure("gpu", "--dispatch", "--steps", 1, "--warmup", 1)["rows"]
-    expected = [(network, side) for network in gpu.NARROW for side in gpu.DISPATCHED]
-    assert [(row["network"], row["side"]) for row in rows] == expected
-    assert all(0 < row["scale_and_optimizer_ms"] < row["step_ms"] for row in rows)
-
-
 @pytest.mark.slow
 def test_gpu_measures_every_network(measure, forked):
     result = measure("gpu", "--rehearse", "--steps", 1, "--warmup", 1, "--settings", "defaults")

@@ -57,7 +57,7 @@ NOT_MEASURED = {
         "training": "0.1 4 95",
         "serving": "2 16",
     },
-    "setting of a measurement": {"benchmarks": "0.05 2 2.5 4 6 0.7071"},
+    "setting of a measurement": {"benchmarks": "0.05 2 2.5 4 0.7071"},
     "chance: 1 / number of classes": {
         "benchmarks": "12.5 16.7 25",
         "faq": "5",
