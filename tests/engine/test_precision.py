@@ -32,7 +32,7 @@ from paddlevideo_fast.metrics import CenterCropMetric
 from paddlevideo_fast.modeling.layers.attention import SelfAttention
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D
 from tests.support.gpu_amp import gpu_amp
-from tests.support.small_runs import Classifier, StopAt, assert_same, weights
+from tests.support.small_runs import Classifier, StopAt, assert_resumes, assert_same, weights
 
 LEVELS = ["O1", "O2"]
 
@@ -277,21 +277,7 @@ def test_a_stopped_and_resumed_run_takes_the_same_steps(make_trainer, tmp_path, 
             trainer.callbacks.insert(0, Overflow([1, 3]))
         return trainer, store
 
-    whole, whole_store = begin("whole")
-    whole.fit()
-    stopped, store = begin("parts", StopAt(5))
-    with pytest.raises(TrainingInterrupted):
-        stopped.fit()
-    resumed, store = begin("parts")
-    restore(resumed, load_checkpoint(store.latest()))
-    resumed.fit()
-
-    assert_same(weights(whole), weights(resumed))
-    final, other = load_checkpoint(whole_store.latest()), load_checkpoint(store.latest())
-    assert_same(final.optimizer, other.optimizer)
-    assert_same(final.tensors, other.tensors)
-    assert final.state["trainer"] == other.state["trainer"]
-    assert final.state["precision"] == other.state["precision"]
+    final = assert_resumes(begin, 5)
     if scale is not None:
         assert final.state["precision"]["scale"] != [scale]
 

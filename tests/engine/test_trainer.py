@@ -15,7 +15,7 @@ from paddlevideo_fast.engine.callbacks import (
 from paddlevideo_fast.engine.trainer import step_seed
 from paddlevideo_fast.errors import CheckpointError, NonFiniteLossError
 from paddlevideo_fast.schedule import Phase
-from tests.support.small_runs import StopAt, assert_same, weights
+from tests.support.small_runs import StopAt, assert_resumes, assert_same, weights
 
 
 class Curve:
@@ -59,33 +59,14 @@ def test_the_loop_equals_a_loop_by_hand(make_trainer):
 @pytest.mark.parametrize("optimizer", ["Momentum", "Adam", "RMSProp"])
 @pytest.mark.parametrize("stop", [1, 5, 6, 7, 11])
 def test_a_stopped_and_resumed_run_takes_the_same_steps(make_trainer, tmp_path, stop, optimizer):
-    def callbacks(trainer_model, folder, *more):
-        store = CheckpointStore(tmp_path / folder, "m")
+    def begin(folder, *more):
+        trainer, store = make_trainer(optimizer=optimizer), CheckpointStore(tmp_path / folder, "m")
         store.prepare()
-        ema = ExponentialMovingAverage(trainer_model, 0.9)
-        return [LearningRate(Curve()), ema, *more, Checkpointing(store)], store
+        ema = ExponentialMovingAverage(trainer.model, 0.9)
+        trainer.callbacks = [LearningRate(Curve()), ema, *more, Checkpointing(store)]
+        return trainer, store
 
-    whole = make_trainer(optimizer=optimizer)
-    whole.callbacks, whole_store = callbacks(whole.model, "whole")
-    whole.fit()
-
-    stopped = make_trainer(optimizer=optimizer)
-    stopped.callbacks, store = callbacks(stopped.model, "parts", StopAt(stop))
-    with pytest.raises(TrainingInterrupted):
-        stopped.fit()
-    resumed = make_trainer(optimizer=optimizer)
-    resumed.callbacks, store = callbacks(resumed.model, "parts")
-    with paddle.no_grad():
-        resumed.model.fc.weight.zero_()  # whatever it starts from must not matter
-    restore(resumed, load_checkpoint(store.latest()))
-    assert resumed.state.step == stop
-    resumed.fit()
-
-    assert_same(weights(whole), weights(resumed))
-    final, other = load_checkpoint(whole_store.latest()), load_checkpoint(store.latest())
-    assert_same(final.optimizer, other.optimizer)
-    assert_same(final.tensors, other.tensors)
-    assert final.state["trainer"] == other.state["trainer"]
+    assert_resumes(begin, stop)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import paddle
+import pytest
 
-from paddlevideo_fast.engine import CheckpointStore, Snapshot, Trainer
-from paddlevideo_fast.engine.callbacks import Callback
+from paddlevideo_fast.engine import CheckpointStore, Snapshot, Trainer, TrainingInterrupted, load_checkpoint
+from paddlevideo_fast.engine.callbacks import Callback, restore
 from paddlevideo_fast.loader import Batch
 
 
@@ -95,6 +96,36 @@ def assert_same(left: dict[str, Any], right: dict[str, Any]) -> None:
     assert left.keys() == right.keys()
     for name in left:
         np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+
+
+def assert_resumes(begin: Callable[..., tuple[Trainer, CheckpointStore]], step: int) -> Snapshot:
+    """A run that stops after a step and goes on is the run that nothing stops, to the last bit.
+
+    Args:
+        begin: from the name of a folder and further callbacks to a trainer that saves there, and its store.
+        step: after which the run is stopped.
+
+    Returns:
+        The last checkpoint.
+    """
+    whole, whole_store = begin("whole")
+    whole.fit()
+    stopped, _ = begin("parts", StopAt(step))
+    with pytest.raises(TrainingInterrupted):
+        stopped.fit()
+    resumed, store = begin("parts")
+    for parameter in resumed.model.parameters():  # whatever it starts from must not matter
+        parameter.set_value(paddle.zeros_like(parameter))
+    restore(resumed, load_checkpoint(store.latest()))
+    assert resumed.state.step == step
+    resumed.fit()
+    assert_same(weights(whole), weights(resumed))
+    final, other = (load_checkpoint(each.latest()) for each in (whole_store, store))
+    assert_same(final.optimizer, other.optimizer)
+    assert_same(final.tensors, other.tensors)
+    for part in ("trainer", "precision"):
+        assert final.state[part] == other.state[part]
+    return final
 
 
 def snapshot(value: float = 1.0, step: int = 6, epoch: int = 1) -> Snapshot:

@@ -18,40 +18,20 @@ from paddlevideo_fast.extensions.token_merging.merging import (
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.modeling.layers.attention import SelfAttention
 
-CONFIG = """
-MODEL:
-  framework: RecognizerTransformer
-  backbone: {{name: VideoMAEViT, embed_dim: 24, depth: 3, num_heads: 2, patch_size: 4}}
-  head: {{name: VideoMAEHead, num_classes: 4, in_channels: 24, std: 0.5}}
-DATASET:
-  batch_size: 4
-  num_workers: 0
-  train: {{format: SFVideoDataset, data_prefix: {data}, file_path: "{data}/train.list"}}
-  valid: &held_out {{format: SFVideoDataset, data_prefix: {data}, file_path: "{data}/valid.list"}}
-  test: *held_out
-PIPELINE:
-  train: &clips
-    decode_sampler: {{name: DecodeSampler, num_frames: 4, sampling_rate: 1}}
-    transform:
-      - JitterScale: {{min_size: 30, max_size: 34}}
-      - MultiCrop: {{target_size: 28}}
-      - Image2Array: {{transpose: False}}
-      - Normalization: {{mean: [0.45, 0.45, 0.45], std: [0.225, 0.225, 0.225], tensor_shape: [1, 1, 1, 3]}}
-  valid: *clips
-  test: *clips
-OPTIMIZER: {{name: AdamW, learning_rate: 0.001, weight_decay: 0.05}}
-METRIC: {{name: CenterCropMetric}}
-model_name: tiny
-output_dir: {output}
-epochs: 1
-"""
+MODEL = {
+    "framework": "RecognizerTransformer",
+    "backbone": {"name": "VideoMAEViT", "embed_dim": 24, "depth": 3, "num_heads": 2, "patch_size": 4},
+    "head": {"name": "VideoMAEHead", "num_classes": 4, "in_channels": 24, "std": 0.5},
+}
+OPTIMIZER = {"name": "AdamW", "learning_rate": 0.001, "weight_decay": 0.05}
 NUM_TOKENS = 2 * 7 * 7
 
 
 @pytest.fixture
-def config(motion_data, tmp_path):
+def config(tiny_config, tmp_path):
     path = tmp_path / "vit.yaml"
-    path.write_text(CONFIG.format(data=motion_data, output=tmp_path / "out"))
+    sections = {"MODEL": MODEL, "OPTIMIZER": OPTIMIZER, "epochs": 1}
+    path.write_text(json.dumps({"_BASE_": str(tiny_config), **sections}))
     return path
 
 
