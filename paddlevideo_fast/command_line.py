@@ -118,17 +118,17 @@ class CommandParser(argparse.ArgumentParser):
         Raises:
             UsageError: a flag is unknown, missing or has a wrong value, or flags do not fit each other.
         """
-        found = self.parse_intermixed_args(args, namespace)
+        parsed = self.parse_intermixed_args(args, namespace)
         for word, (action, required) in self._words.items():
-            given = found.__dict__.pop(word)
-            if given is not None and getattr(found, action.dest) is not None:
+            given = parsed.__dict__.pop(word)
+            if given is not None and getattr(parsed, action.dest) is not None:
                 self.error(f"{word}: is given twice, as {given} and by {action.option_strings[0]}")
             if given is not None:
-                setattr(found, action.dest, given)
-            elif required and getattr(found, action.dest) is None:
-                self.error(f"{word} is missing: {self._taken(word, found) or self._help_of(word)}")
-        self._rules(self, found)
-        return found
+                setattr(parsed, action.dest, given)
+            elif required and getattr(parsed, action.dest) is None:
+                self.error(f"{word} is missing: {self._taken(word, parsed) or self._help_of(word)}")
+        self._rules(self, parsed)
+        return parsed
 
     def require(self, args: argparse.Namespace, *names: str) -> None:
         """Checks that flags are given.
@@ -177,5 +177,5 @@ class CommandParser(argparse.ArgumentParser):
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
         """An abbreviation of a flag with two spellings means one flag."""
-        found = super()._get_option_tuples(option_string)
-        return list({id(one[0]): one for one in reversed(found)}.values())
+        matches = super()._get_option_tuples(option_string)
+        return list({id(one[0]): one for one in reversed(matches)}.values())

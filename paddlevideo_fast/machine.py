@@ -64,11 +64,11 @@ def installed_gpus() -> list[Gpu]:
     """The GPUs that the driver of NVIDIA lists; none where there is no driver."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"]
     try:
-        told = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout
+        listing = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    found = re.findall(r"(?m)^(.+), (.+), (\d+)\.(\d)$", told)
-    return [Gpu(name, int(major + minor), driver) for name, driver, major, minor in found]
+    gpus = re.findall(r"(?m)^(.+), (.+), (\d+)\.(\d)$", listing)
+    return [Gpu(name, int(major + minor), driver) for name, driver, major, minor in gpus]
 
 
 class ProcessState(NamedTuple):

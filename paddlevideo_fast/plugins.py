@@ -57,9 +57,9 @@ def installed_imports() -> tuple[Import, ...]:
     """What installed packages register by entry points."""
     from importlib import metadata
 
-    found = metadata.entry_points(group=GROUP)
+    points = metadata.entry_points(group=GROUP)
     where = f"entry point '%s' of {GROUP}"
-    return tuple(Import(point.value.partition(":")[0].strip(), where % point.name) for point in found)
+    return tuple(Import(point.value.partition(":")[0].strip(), where % point.name) for point in points)
 
 
 def import_all(imports: Iterable[Import]) -> list[str]:

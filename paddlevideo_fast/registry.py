@@ -34,13 +34,13 @@ class Registry:
         self.home = home
         self._later = later
         self._entries: dict[str, type] = {}
-        self._places: dict[str, str] = {}
+        self._definitions: dict[str, str] = {}
 
     def register(self, *names: str) -> Callable[[T], T]:
         """Class decorator; the entry's name is the class's own unless `names` are given.
 
         Raises:
-            ValueError: another class has this name; the message has the places of both.
+            ValueError: another class has this name; the message has file and line of both.
             TypeError: what is decorated is no class, or the decorator lacks its parentheses.
         """
         if names and isinstance(names[0], type):
@@ -52,7 +52,7 @@ class Registry:
             if not isinstance(cls, type):
                 raise TypeError(f"{cls!r} is no class: a {self.kind} is one")
             frame = sys._getframe(1)
-            place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            definition = f"{frame.f_code.co_filename}:{frame.f_lineno}"
             for key in names or (cls.__name__,):
                 if not is_own(cls):  # so that a name of the toolkit is taken before a user's file takes it
                     self._load(key)
@@ -60,11 +60,11 @@ class Registry:
                 # a module that is gone has failed to import, and its file may have been put right since
                 if known is not cls and known.__module__ in sys.modules:
                     raise ValueError(
-                        f"{self.kind} '{key}' is registered twice: in {self._places[key]} and in {place}; "
-                        "give one of them another name"
+                        f"{self.kind} '{key}' is registered twice: in {self._definitions[key]} and in "
+                        f"{definition}; give one of them another name"
                     )
                 self._entries[key] = cls
-                self._places[key] = place
+                self._definitions[key] = definition
             return cls
 
         return add

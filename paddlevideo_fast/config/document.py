@@ -67,10 +67,10 @@ class Config(dict):
         Args:
             key: dotted, or a key path. After a dotted key may stand `=` and the value.
             text: what is wrong, and what to do.
-            at: the key whose place is named; None: `key`.
+            at: the key whose file and line are named; None: `key`.
         """
-        place = self.where(key if at is None else at)
-        return f"{place}  {key if isinstance(key, str) else dotted(key)}: {text}"
+        location = self.where(key if at is None else at)
+        return f"{location}  {key if isinstance(key, str) else dotted(key)}: {text}"
 
     def error(self, key: str | KeyPath, text: str, at: KeyPath | None = None) -> ConfigError:
         """A problem that was found after the check; see `problem`."""

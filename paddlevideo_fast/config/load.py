@@ -24,7 +24,7 @@ from paddlevideo_fast.config.sections import ROOT, Group, options_of
 from paddlevideo_fast.config.types import KeyPath, leaves
 from paddlevideo_fast.config.yaml_source import MAX_CHARACTERS, MAX_DEPTH, Budget, Source, dotted, parse
 from paddlevideo_fast.errors import ConfigError, shown
-from paddlevideo_fast.io.files import read_text, whence
+from paddlevideo_fast.io.files import hint_at_working_folder, read_text
 from paddlevideo_fast.io.urls import secret_in
 from paddlevideo_fast.log import get_logger, is_unicode
 from paddlevideo_fast.plugins import Import, import_all, installed_imports, located
@@ -153,7 +153,7 @@ def read_with_bases(path: str, trail: tuple[str, ...] = (), budget: Budget | Non
     try:
         text = read_text(path, max_bytes=4 * MAX_CHARACTERS)
     except FileNotFoundError:
-        hint = hint_at_configs(path) or whence(path)
+        hint = hint_at_configs(path) or hint_at_working_folder(path)
         raise ConfigError([f"{path}  there is no such file{hint}"]) from None
     except OSError as error:
         cause = f"the file cannot be read: {error.strerror}"

@@ -428,7 +428,7 @@ def _is_pause(
     if name == "mpeg":  # a program stream leaves out most times: where it jumps is a guess
         return False
     near = range(max(number - _NEAR, 1), min(number + _NEAR + 1, len(packets)))
-    counted = {place: are_consecutive(packets, codec, place) for place in near}
+    counted = {packet_no: are_consecutive(packets, codec, packet_no) for packet_no in near}
     if False in counted.values():
         return False
     is_counted = counted[number]
@@ -436,39 +436,39 @@ def _is_pause(
         return True
     is_row = name == "mpegts" or _is_row_of_clusters(source, name)
     times = [0, *accumulate(steps)]
-    keys = [place for place, packet in enumerate(packets) if packet.is_keyframe]
+    keys = [packet_no for packet_no, packet in enumerate(packets) if packet.is_keyframe]
     distances = [times[later] - times[earlier] for earlier, later in pairwise(keys)]
-    place = bisect_left(keys, number) - 1
-    others = distances[:place] + distances[place + 1 :]
+    group = bisect_left(keys, number) - 1
+    others = distances[:group] + distances[group + 1 :]
     usual, count = Counter(others).most_common(1)[0] if others else (0, 0)
-    if 0 <= place < len(distances) and usual > 0 and count >= 0.8 * len(others):  # keys come at regular times
-        if distances[place] % usual:
+    if 0 <= group < len(distances) and usual > 0 and count >= 0.8 * len(others):  # keys come at regular times
+        if distances[group] % usual:
             return True
         groups = numbers_of(packets, codec, keys) or []
-        if is_counted and not groups[place + 1].begins:
+        if is_counted and not groups[group + 1].begins:
             return True
         is_inside = usual == 1 or not packets[number].is_keyframe
         numbers = [each.group for each in groups if each.group is not None]
-        is_next = len(numbers) == len(keys) and _is_next_group(numbers, place, distances[place] // usual)
+        is_next = len(numbers) == len(keys) and _is_next_group(numbers, group, distances[group] // usual)
         return is_next or (is_row and is_inside)
     return packets[number].is_keyframe or is_row or bool(is_counted)
 
 
-def _is_next_group(groups: Sequence[int], place: int, num_groups: int) -> bool:
+def _is_next_group(groups: Sequence[int], group: int, num_groups: int) -> bool:
     """Whether the group behind a jump that is as long as whole groups is the next one, by their numbers.
 
     Args:
         groups: numbers of the groups of pictures, each another than the one before.
-        place: of the group in front of the jump.
+        group: of the group in front of the jump.
         num_groups: how many groups later the next would be, if some were lost.
     """
-    after = {earlier: later for at, (earlier, later) in enumerate(pairwise(groups)) if at != place}
-    if after.get(groups[place]) != groups[place + 1]:
+    after = {earlier: later for at, (earlier, later) in enumerate(pairwise(groups)) if at != group}
+    if after.get(groups[group]) != groups[group + 1]:
         return False
-    cycle = [groups[place]]
+    cycle = [groups[group]]
     while (following := after.get(cycle[-1])) is not None and following not in cycle:
         cycle.append(following)
-    return following != groups[place] or (num_groups - 1) % len(cycle) != 0
+    return following != groups[group] or (num_groups - 1) % len(cycle) != 0
 
 
 def _is_whole_between(source: VideoSource, name: str, earlier: int | None, later: int | None) -> bool:

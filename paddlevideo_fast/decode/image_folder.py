@@ -185,12 +185,12 @@ def is_frame_format(suffix: str) -> bool:
         fields = [(name, spec, kind) for _, name, spec, kind in string.Formatter().parse(suffix)]
     except ValueError:
         return False
-    places = [name for name, _, _ in fields if name is not None]
+    field_names = [name for name, _, _ in fields if name is not None]
     simple = all(
         name is None or (name in ("", "0") and kind is None and re.fullmatch(r"0?\d{0,2}d?", spec or ""))
         for name, spec, kind in fields
     )
-    return simple and bool(places) and places in ([""], ["0"] * len(places))
+    return simple and bool(field_names) and field_names in ([""], ["0"] * len(field_names))
 
 
 def guess_suffix(folder: str) -> str:

@@ -111,10 +111,10 @@ class TransportStream(NamedTuple):
             tables: the rows of tables.
             row: with which the frame begins.
         """
-        place = int(np.searchsorted(video, row))
-        if place == 0 or place == len(video) or video[place] != row:
+        index = int(np.searchsorted(video, row))
+        if index == 0 or index == len(video) or video[index] != row:
             return False
-        last = video[place - 1]
+        last = video[index - 1]
         between = tables[(tables > last) & (tables < row)]
         counters = self.heads[:, 3] & _COUNTER
         is_new = counters[row] == counters[video[0]] and (counters[between] == counters[tables[:1]]).any()

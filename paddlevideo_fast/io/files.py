@@ -154,7 +154,7 @@ def _is_another_process(owner: str) -> bool:
     return True
 
 
-def whence(path: str | Path) -> str:
+def hint_at_working_folder(path: str | Path) -> str:
     """For the message that a file is missing: where its path starts; empty for an absolute path or a URL."""
     is_complete = scheme_of(path) or os.path.isabs(path)
     return "" if is_complete else f"; paths start from the current folder, {os.getcwd()}"

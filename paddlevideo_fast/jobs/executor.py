@@ -49,7 +49,7 @@ _Done = tuple[list[Any], PaddleVideoFastError | None]  # results up to the first
 _Batches = Generator[tuple[int, _Done], None, None]  # number and results of each
 
 
-class Engine(NamedTuple):
+class Executor(NamedTuple):
     """Where tasks run.
 
     Attributes:
@@ -61,7 +61,7 @@ class Engine(NamedTuple):
     scheduler: str = LOCAL
 
 
-class Site(NamedTuple):
+class SharedFiles(NamedTuple):
     """What a worker on another machine must see.
 
     Attributes:
@@ -76,9 +76,9 @@ class Site(NamedTuple):
 def run_all(
     function: Callable[[Argument], Result],
     tasks: Sequence[Argument],
-    engine: Engine,
+    executor: Executor,
     what: str,
-    site: Site = Site(),  # noqa: B008
+    shared: SharedFiles = SharedFiles(),  # noqa: B008
     each: Callable[[Argument, Result], None] | None = None,
 ) -> Iterator[Result]:
     """Calls `function` on each task somewhere, shows progress, and yields results in task order.
@@ -87,9 +87,9 @@ def run_all(
         function: a function of a module; its argument and its result are pickled. It may be called twice on a
             task.
         tasks: its arguments; paths in them are absolute, see `located`.
-        engine: where.
+        executor: where.
         what: name of the tasks in the progress, such as "videos".
-        site: what a worker elsewhere must see.
+        shared: what a worker elsewhere must see.
         each: called in this process once for each task, as soon as its result is here.
 
     Raises:
@@ -97,7 +97,7 @@ def run_all(
     """
     ready: dict[int, Result] = {}
     next_place = 0
-    completed = _completed(function, tasks, engine, site)
+    completed = _completed(function, tasks, executor, shared)
     with contextlib.closing(completed):
         for place, result in _progress(completed, len(tasks), what):
             if each:
@@ -114,26 +114,26 @@ def located(path: Any) -> str:
 
 
 def common_folder(paths: Sequence[str]) -> list[str]:
-    """The folder that local files have in common, for `Site.folders`; none where it says nothing."""
+    """The folder that local files have in common, for `SharedFiles.folders`; none where it says nothing."""
     folders = {os.path.dirname(path) for path in paths if not scheme_of(path)}
     common = os.path.commonpath(folders) if folders else ""
     return [common] if os.path.isdir(common) else []
 
 
 def _completed(
-    function: Callable, tasks: Sequence[Any], engine: Engine, site: Site
+    function: Callable, tasks: Sequence[Any], executor: Executor, shared: SharedFiles
 ) -> Generator[tuple[int, Any], None, None]:
     """Place and result of each task, in the order in which they are done."""
-    here = not tasks or (engine.scheduler == LOCAL and min(engine.workers, len(tasks)) <= 1)
+    here = not tasks or (executor.scheduler == LOCAL and min(executor.workers, len(tasks)) <= 1)
     size = 1 if here else min(max(len(tasks) // _MIN_NUM_BATCHES, 1), _MAX_BATCH)
     firsts = range(0, len(tasks), size)
     batches = [tasks[first : first + size] for first in firsts]
     if here:
         source: _Batches = ((number, _do(function, batch)) for number, batch in enumerate(batches))
-    elif engine.scheduler == LOCAL:
-        source = _in_processes(function, batches, engine.workers)
+    elif executor.scheduler == LOCAL:
+        source = _in_processes(function, batches, executor.workers)
     else:
-        source = _on_cluster(function, batches, engine.scheduler, site)
+        source = _on_cluster(function, batches, executor.scheduler, shared)
     with contextlib.closing(source):
         for number, (results, error) in source:
             yield from enumerate(results, firsts[number])
@@ -216,7 +216,9 @@ def _start_worker(parent: int) -> None:
 # --- a Dask cluster
 
 
-def _on_cluster(function: Callable, batches: Sequence[Sequence[Any]], scheduler: str, site: Site) -> _Batches:
+def _on_cluster(
+    function: Callable, batches: Sequence[Sequence[Any]], scheduler: str, shared: SharedFiles
+) -> _Batches:
     """Number and results of each batch, done by the workers of a cluster."""
     with needing("dask", f"--scheduler {scheduler}"):
         from distributed import Client, KilledWorker
@@ -230,7 +232,7 @@ def _on_cluster(function: Callable, batches: Sequence[Sequence[Any]], scheduler:
                 f"--scheduler {scheduler}: no Dask scheduler answers there ({error}); start one with  dask "
                 "scheduler"
             ) from error
-        on_worker = partial(_do_on_worker, function, site, scheduler, _versions())
+        on_worker = partial(_do_on_worker, function, shared, scheduler, _versions())
         name = f"paddlevideo_fast-{function.__name__.strip('_')}"  # the dashboard shows it
         try:
             num_workers = len(client.nthreads())
@@ -258,21 +260,21 @@ def _on_cluster(function: Callable, batches: Sequence[Sequence[Any]], scheduler:
 
 
 def _do_on_worker(
-    function: Callable, site: Site, scheduler: str, versions: dict[str, str], tasks: Sequence[Any]
+    function: Callable, shared: SharedFiles, scheduler: str, versions: dict[str, str], tasks: Sequence[Any]
 ) -> _Done:
     """Does a batch in a worker of a cluster, if its versions of libraries are the client's `versions`."""
     cv2.setNumThreads(0)
     worker = f"the worker on {socket.gethostname()} (process {os.getpid()})"
     try:
-        _check_worker(worker, site, scheduler, versions)
-        return _do(function, tasks, partial(_check_run, site))
+        _check_worker(worker, shared, scheduler, versions)
+        return _do(function, tasks, partial(_check_run, shared))
     except ToolError as error:
         return [], error
     except Exception:  # as text: any exception need not survive the way, and its traceback does not
         raise RuntimeError(f"error in a worker:\n{traceback.format_exc()}") from None
 
 
-def _check_worker(worker: str, site: Site, scheduler: str, versions: dict[str, str]) -> None:
+def _check_worker(worker: str, shared: SharedFiles, scheduler: str, versions: dict[str, str]) -> None:
     differing = [
         f"{name} {there}, and here it is {versions[name]}"
         for name, there in _versions().items()
@@ -283,26 +285,26 @@ def _check_worker(worker: str, site: Site, scheduler: str, versions: dict[str, s
             f"--scheduler {scheduler}: {worker} has {'; '.join(differing)}: install the same versions there, "
             "and run the same command again"
         )
-    for folder in site.folders:
+    for folder in shared.folders:
         if not os.path.isdir(folder):
             raise ToolError(
                 f"{folder}: {worker} does not see this folder; put the data where all workers of "
                 f"{scheduler} see it under the same path"
             )
     deadline = time.monotonic() + _PATIENCE_SEC
-    while site.lock and not site.lock.is_seen:
+    while shared.lock and not shared.lock.is_seen:
         if time.monotonic() > deadline:
             raise ToolError(
-                f"{os.path.dirname(site.lock.path)}: {worker} does not see what this run writes there; give "
-                f"an --output that all workers of {scheduler} share under the same path"
+                f"{os.path.dirname(shared.lock.path)}: {worker} does not see what this run writes there; "
+                f"give an --output that all workers of {scheduler} share under the same path"
             )
         time.sleep(0.2)
 
 
-def _check_run(site: Site) -> None:
+def _check_run(shared: SharedFiles) -> None:
     """A run that was killed, and whose worker was not, must not write into the output of the next one."""
-    if site.lock and not site.lock.is_seen:
-        raise ToolError(f"{os.path.dirname(site.lock.path)}: the run that this task was for has ended")
+    if shared.lock and not shared.lock.is_seen:
+        raise ToolError(f"{os.path.dirname(shared.lock.path)}: the run that this task was for has ended")
 
 
 def _versions() -> dict[str, str]:

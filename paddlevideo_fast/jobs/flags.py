@@ -9,7 +9,7 @@ from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_CODES
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.jobs.executor import LOCAL
-from paddlevideo_fast.jobs.work import Share
+from paddlevideo_fast.jobs.work import Shard
 from paddlevideo_fast.machine import num_cores
 
 _KINDS = {
@@ -33,11 +33,11 @@ def _scheduler(text: str) -> str:
     return text
 
 
-def _share(text: str) -> Share:
+def _shard(text: str) -> Shard:
     index, _, count = text.partition("/")
     if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
         raise argparse.ArgumentTypeError(f"{text}; must be I/N with I from 0 to N - 1, such as 0/3")
-    return Share(int(index), int(count))
+    return Shard(int(index), int(count))
 
 
 _SHARED: dict[str, dict[str, Any]] = {
@@ -78,7 +78,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     ),
     "--shard": option(
         "do share I of N, with I from 0 to N - 1, as one job of an array; then use --merge",
-        type=_share,
+        type=_shard,
         metavar="I/N",
     ),
     "--merge": option("combine the results of all --shard jobs, and do nothing else", action="store_true"),

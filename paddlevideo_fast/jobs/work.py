@@ -26,7 +26,7 @@ from typing import IO, Any, NamedTuple, Protocol, TypeVar
 from paddlevideo_fast.errors import ObjectMissingError
 from paddlevideo_fast.io.files import atomic_write_text, sweep, working_folder
 from paddlevideo_fast.io.locks import Lock, only_writer
-from paddlevideo_fast.jobs.executor import LOCAL, Engine, Site, common_folder, run_all
+from paddlevideo_fast.jobs.executor import LOCAL, Executor, SharedFiles, common_folder, run_all
 from paddlevideo_fast.jobs.run import (
     ToolError,
     json_lines,
@@ -42,8 +42,8 @@ _JOURNAL = ".journal-"
 Item = TypeVar("Item")
 
 
-class Share(NamedTuple):
-    """Share `number`, from 0 on, of `total` shares."""
+class Shard(NamedTuple):
+    """Part `number`, from 0 on, of `total` parts of the tasks."""
 
     number: int
     total: int
@@ -86,14 +86,14 @@ class Work:
     """How a tool does its tasks.
 
     Args:
-        engine: where.
-        share: which of them; None: all.
+        executor: where.
+        shard: which of them; None: all.
         merges: none; the journals of all shares say what came of them.
     """
 
-    def __init__(self, engine: Engine, share: Share | None = None, merges: bool = False) -> None:
-        self.engine = engine
-        self.share = share
+    def __init__(self, executor: Executor, shard: Shard | None = None, merges: bool = False) -> None:
+        self.executor = executor
+        self.shard = shard
         self.merges = merges
         self._lock: Lock | None = None
         self._remote: Any = None  # the output, if it is a URL
@@ -112,16 +112,16 @@ class Work:
         if args.workers is not None and (idle or is_elsewhere):
             _warn("workers", idle or f"the workers of {args.scheduler} do the work")
         workers = num_cores() if args.workers is None else args.workers
-        return cls(Engine(workers, args.scheduler), args.shard, args.merge)
+        return cls(Executor(workers, args.scheduler), args.shard, args.merge)
 
     @property
     def is_whole(self) -> bool:
         """Whether all results are known at the end."""
-        return self.share is None
+        return self.shard is None
 
     def mine(self, tasks: Sequence[Item]) -> list[Item]:
         """The tasks that this job does."""
-        return list(tasks if self.share is None else tasks[self.share.number :: self.share.total])
+        return list(tasks if self.shard is None else tasks[self.shard.number :: self.shard.total])
 
     @contextlib.contextmanager
     def writing(
@@ -142,7 +142,7 @@ class Work:
         """
         require_file(folder / file if file else None)
         work = f"{zlib.crc32(name.encode('utf-8', 'surrogateescape')):08x}"
-        share = None if self.share is None else (f"{work}-of-{self.share.total}", self.share.number)
+        share = None if self.shard is None else (f"{work}-of-{self.shard.total}", self.shard.number)
         self._remote = None if isinstance(folder, Path) else folder
         self._journals = working_folder(folder) / f"{_JOURNAL}{work}-"
         with only_writer(folder, file, share=share) as lock:
@@ -173,7 +173,7 @@ class Work:
         self, function: Callable[[Any], Any], tasks: Sequence[Any], what: str, folders: Sequence[str]
     ) -> Iterator[Any]:
         """Does tasks and yields their results in their order; `folders` are what they read, see `run_all`."""
-        return run_all(function, tasks, self.engine, what, Site(self._lock, folders))
+        return run_all(function, tasks, self.executor, what, SharedFiles(self._lock, folders))
 
     def results(
         self, tasks: Sequence[Task], what: str, done: Mapping[str, Any] | None = None
@@ -208,10 +208,10 @@ class Work:
         if len(missing) < len(tasks) and not self.merges:
             done_already = f"{what}: {len(tasks) - len(missing)} of {len(tasks)} are done already"
             print(done_already, file=sys.stderr, flush=True)
-        site = Site(self._lock, common_folder([file for task in missing for file in task.sources]))
-        results = run_all(_do, missing, self.engine, what, site, self._note)
+        shared = SharedFiles(self._lock, common_folder([file for task in missing for file in task.sources]))
+        results = run_all(_do, missing, self.executor, what, shared, self._note)
         found.update(zip([task.name for task in missing], results))
-        if self.share is None:
+        if self.shard is None:
             return [found[task.name] for task in tasks]
         if self._remote is not None:  # for the merge, on whatever machine
             for journal in self._all_journals():
@@ -219,7 +219,7 @@ class Work:
                     put(journal, str(self._remote / journal.name))
         failed = sum(bool(found[task.name].cause) for task in tasks)
         print(
-            f"--shard {self.share.number}/{self.share.total}: {len(tasks)} {what} done, {failed} of them "
+            f"--shard {self.shard.number}/{self.shard.total}: {len(tasks)} {what} done, {failed} of them "
             "failed; when all shards are done, run the same command with --merge in place of --shard"
         )
         return None
@@ -269,7 +269,7 @@ class Work:
         """Adds an outcome to this job's journal; without an output, there is none."""
         if self._journals is None:
             return
-        number, total = self.share or (0, 1)
+        number, total = self.shard or (0, 1)
         path = self._journals.with_name(f"{self._journals.name}{number}-of-{total}.jsonl")
         try:
             if self._journal is None:

@@ -11,7 +11,7 @@ import numpy as np
 from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, is_frame_format
 from paddlevideo_fast.errors import AnnotationError, shown
-from paddlevideo_fast.io.files import whence
+from paddlevideo_fast.io.files import hint_at_working_folder
 from paddlevideo_fast.io.paths import file_system
 from paddlevideo_fast.io.urls import join
 from paddlevideo_fast.loader.class_names import one_form, read_class_names
@@ -32,7 +32,7 @@ class VideoRecord:
         num_frames: frames in the folder; None for a video.
         frames_suffix: format string of the frames' file names; None for a video.
         line: line number in the list, from 1; 0 where the record is from no list.
-        place: of packed frames, the shard's number and the video's in it.
+        position: of packed frames, the shard's number and the video's in it.
         span: the part of the video that the record is about; None: all of it.
         weight: how often the sampler `weighted` draws the record, relative to the others.
         group: name of the recordings that belong together, such as those of one person; "": only itself.
@@ -46,7 +46,7 @@ class VideoRecord:
     num_frames: int | None = None
     frames_suffix: str | None = None
     line: int = 0
-    place: tuple[int, int] = (0, 0)
+    position: tuple[int, int] = (0, 0)
     span: Span | None = None
     weight: float = 1.0
     group: str = ""
@@ -230,7 +230,7 @@ def require_files(
     if below and not any(map(is_there, below)):
         raise AnnotationError(
             f"{file_path}: none of its {len(below)} files is below data_prefix '{data_prefix}'; the first "
-            f"would be {below[0]}; check data_prefix and suffix in DATASET{whence(below[0])}"
+            f"would be {below[0]}; check data_prefix and suffix in DATASET{hint_at_working_folder(below[0])}"
         )
     return records
 

@@ -33,23 +33,23 @@ class ShuffleWindow:
     samples reads each byte once an epoch.
 
     Args:
-        places: for each record, the number of its shard and its place in the shard.
+        positions: for each record, the number of its shard and its position in the shard.
         size: of the window, in samples, ≥ 1.
     """
 
-    places: Sequence[tuple[int, int]]
+    positions: Sequence[tuple[int, int]]
     size: int
 
     def order(self, records: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """int64 [len(records)]: the places in `records`, in the order in which an epoch takes them.
+        """int64 [len(records)]: the positions in `records`, in the order in which an epoch takes them.
 
         Args:
             records: the number of the record of each sample; a record may come more than once.
             rng: decides the order.
         """
-        shards, places = np.asarray(self.places)[records].T
+        shards, positions = np.asarray(self.positions)[records].T
         numbers, which = np.unique(shards, return_inverse=True)
-        row = np.lexsort((places, rng.permutation(len(numbers))[which]))
+        row = np.lexsort((positions, rng.permutation(len(numbers))[which]))
         moved = np.arange(len(row)) + rng.uniform(0, self.size, len(row))
         return row[np.argsort(moved, kind="stable")]
 
@@ -75,7 +75,7 @@ class BatchShape:
 class ClipBatchSampler:
     """Batches of requests, the share of one rank.
 
-    Rank r takes the samples at places r, r + world_size, … of the epoch's order, so the batches of all ranks
+    Rank r takes the samples at slots r, r + world_size, … of the epoch's order, so the batches of all ranks
     at one step together make the batch that a single process would have.
 
     With `clips_per_video` K, each sample of the order stands for K clips, which are in one batch: first clip
@@ -156,9 +156,9 @@ class ClipBatchSampler:
             )
         self.batch_size = max(sizes)
         self._shapes = list(shapes)
-        sizes = [size // self.clips_per_video for size in sizes]  # in places from here on
+        sizes = [size // self.clips_per_video for size in sizes]  # in slots from here on
         self._num_together = 1 if self.shuffle or self.pad else math.lcm(sum(sizes), self.num_views)
-        total = self._num_places()
+        total = self._num_slots()
         self._ends = list(takewhile(lambda end: end <= total, accumulate(cycle(sizes))))
         if not self.drop_last and total > (self._ends[-1] if self._ends else 0):
             self._ends.append(total)
@@ -191,7 +191,7 @@ class ClipBatchSampler:
         """Batches of an epoch on this rank."""
         return len(self._ends)
 
-    def _num_places(self) -> int:
+    def _num_slots(self) -> int:
         if self._dealt is not None:
             shares = [self._share_of_epoch(len(share) * self.num_views) for share in self._dealt]
             return max(shares) if self.pad else shares[self.rank]
@@ -205,13 +205,13 @@ class ClipBatchSampler:
     def batches(self, epoch: int, start_batch: int = 0) -> EpochBatches:
         """The epoch's batches on this rank, from `start_batch` on."""
         spans = list(zip([0, *self._ends], self._ends, cycle(self._shapes)))[start_batch:]
-        return EpochBatches(self, epoch, self._places(epoch), spans)
+        return EpochBatches(self, epoch, self._slots(epoch), spans)
 
-    def requests(self, epoch: int, places: np.ndarray, shape: BatchShape) -> list[ClipRequest]:
-        """The requests of a batch that has these places of an epoch's order."""
+    def requests(self, epoch: int, slots: np.ndarray, shape: BatchShape) -> list[ClipRequest]:
+        """The requests of a batch that has these slots of an epoch's order."""
         per_sample = self.clips_per_video
         num_views = self.num_views * per_sample
-        samples, views = np.divmod(places, self.num_views)
+        samples, views = np.divmod(slots, self.num_views)
         draws, indices = np.divmod(samples, self.num_samples)
         drawn = list(zip(indices.tolist(), (views * per_sample).tolist(), draws.tolist()))
         wanted = shape.num_frames, shape.sampling_rate, shape.crop_size
@@ -221,10 +221,10 @@ class ClipBatchSampler:
             for index, view, draw in drawn
         ]
 
-    def _places(self, epoch: int) -> np.ndarray:
+    def _slots(self, epoch: int) -> np.ndarray:
         """This rank's part of the epoch's order.
 
-        Sample s has the places s * num_views + view, and the samples from num_samples on are further draws of
+        Sample s has the slots s * num_views + view, and the samples from num_samples on are further draws of
         the records: sample s is draw s // num_samples of record s % num_samples.
         """
         turn, part = divmod(epoch, self.clips_per_video)
@@ -235,18 +235,18 @@ class ClipBatchSampler:
             order = self._shuffled(order, generator(ORDER, self.seed, turn, *own))
         order = self._part(order, part)
         if self._dealt is not None:
-            return np.resize(order, self._num_places())
+            return np.resize(order, self._num_slots())
         if self.pad:
             order = np.resize(order, -(-len(order) // self.world_size) * self.world_size)
         return order[np.arange(len(order)) // self._num_together % self.world_size == self.rank]
 
-    def _shuffled(self, places: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def _shuffled(self, slots: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         if self.window is None:
-            return rng.permutation(places)
+            return rng.permutation(slots)
         window = self.window
         if self._dealt is not None:  # each rank has an order of its own
             window = replace(window, size=-(-window.size // self.world_size))
-        return places[window.order(places // self.num_views % self.num_samples, rng)]
+        return slots[window.order(slots // self.num_views % self.num_samples, rng)]
 
     def _samples(self, turn: int) -> np.ndarray:
         """The samples of an order, as many as there are records."""
@@ -257,8 +257,8 @@ class ClipBatchSampler:
         draws = np.arange(self.num_samples) - np.repeat(np.cumsum(counts) - counts, counts)
         return draws * self.num_samples + records
 
-    def _share_of_epoch(self, num_places: int) -> int:
-        return -(-num_places // self.clips_per_video)
+    def _share_of_epoch(self, num_slots: int) -> int:
+        return -(-num_slots // self.clips_per_video)
 
     def _part(self, order: np.ndarray, part: int) -> np.ndarray:
         """The part of an order that one of `clips_per_video` epochs takes; where short, the order again."""
@@ -275,13 +275,13 @@ class EpochBatches(Sequence[list[ClipRequest]]):
     Args:
         sampler: makes them.
         epoch: number of the epoch.
-        places: of the epoch's order, on this rank.
-        spans: first place, end and shape of each batch.
+        slots: of the epoch's order, on this rank.
+        spans: first slot, end and shape of each batch.
     """
 
     sampler: ClipBatchSampler
     epoch: int
-    places: np.ndarray
+    slots: np.ndarray
     spans: Sequence[tuple[int, int, BatchShape]]
 
     def __len__(self) -> int:
@@ -291,7 +291,7 @@ class EpochBatches(Sequence[list[ClipRequest]]):
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
         start, end, shape = self.spans[number]
-        return self.sampler.requests(self.epoch, self.places[start:end], shape)
+        return self.sampler.requests(self.epoch, self.slots[start:end], shape)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -311,8 +311,8 @@ def _deal(groups: Sequence[int], world_size: int, may_be_empty: bool) -> list[np
         )
     owned: list[list[int]] = [[] for _ in range(world_size)]
     load = [0] * world_size
-    for place in np.argsort(-sizes, kind="stable"):
+    for group in np.argsort(-sizes, kind="stable"):
         rank = load.index(min(load))
-        owned[rank].append(int(numbers[place]))
-        load[rank] += int(sizes[place])
+        owned[rank].append(int(numbers[group]))
+        load[rank] += int(sizes[group])
     return [np.flatnonzero(np.isin(groups, own)) for own in owned]

@@ -31,11 +31,11 @@ class Classes(NamedTuple):
 
     Attributes:
         names: by number.
-        place: what says so, for messages.
+        source: what says so, for messages.
     """
 
     names: list[str]
-    place: str
+    source: str
 
 
 def one_form(name: str) -> str:
@@ -89,8 +89,8 @@ def classes_of_config(cfg: Config, num_classes: int) -> Classes | None:
         return None
     section: Mapping[str, Any] = cfg.get("DATASET") or {}
     if file := section.get("class_names"):
-        place = f"{cfg.where('DATASET.class_names')}  DATASET.class_names={file}"
-        return Classes(read_class_names(file, num_classes, "DATASET.class_names"), place)
+        source = f"{cfg.where('DATASET.class_names')}  DATASET.class_names={file}"
+        return Classes(read_class_names(file, num_classes, "DATASET.class_names"), source)
     for split in ("train", "valid", "test"):
         listed = (section.get(split) or {}).get("file_path")
         beside = Path(listed or "").parent / _BESIDE_LIST
@@ -211,7 +211,7 @@ def check_classes(classes: Classes, earlier: Classes) -> None:
     if moved:
         more = f", and {len(moved) - _NUM_MOVED} more" if len(moved) > _NUM_MOVED else ""
         raise AnnotationError(
-            f"{classes.place}: the classes are not those of {earlier.place}: "
+            f"{classes.source}: the classes are not those of {earlier.source}: "
             f"{'; '.join(moved[:_NUM_MOVED])}{more}. Give the names in the order of that training, or train "
             "anew; names that were only rewritten, change there, too"
         )

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 from paddlevideo_fast import annexes
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import AnnotationError, cause_of, shown
-from paddlevideo_fast.io.files import as_path, read_names, whence
+from paddlevideo_fast.io.files import as_path, hint_at_working_folder, read_names
 from paddlevideo_fast.registry import did_you_mean
 
 _SPAN_SEC, _SPAN_FRAMES = ("start_sec", "end_sec"), ("start_frame", "end_frame")
@@ -118,7 +118,7 @@ def _lines(file_path: str) -> list[str]:
         zoo = annexes.load("advice", "list")
         maker = zoo and zoo.maker_of_list(file_path)
         advice = f"type  {maker}  or check" if maker else "check"
-        text = f"there is no such list; {advice} file_path in DATASET{whence(file_path)}"
+        text = f"there is no such list; {advice} file_path in DATASET{hint_at_working_folder(file_path)}"
         raise AnnotationError(f"{file_path}: {text}") from None
     except (OSError, ValueError) as error:
         raise AnnotationError(f"{file_path}: the list cannot be read: {cause_of(error)}") from None
@@ -164,8 +164,8 @@ def _json_row(labelled: bool, folder: str, number: int, line: str) -> Row:
         cause = getattr(error, "msg", None) or str(error)
         raise AnnotationError(f"is no JSON object: {cause}") from None
     if not isinstance(fields, dict):
-        found = shown(fields)
-        raise AnnotationError(f'expected an object such as {{"path": "a.mp4", "label": 0}}, found {found}')
+        value = shown(fields)
+        raise AnnotationError(f'expected an object such as {{"path": "a.mp4", "label": 0}}, found {value}')
     names = _by_field(fields)
     _check_names(names, "key", labelled)
     values = zip(names, fields.values())

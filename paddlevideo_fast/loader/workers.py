@@ -207,7 +207,7 @@ class WorkerPool:
             doing = "has nothing to do"
         if waiting:
             clips = f"{len(waiting)} clips in {len(self._asked[worker])} batches"
-            ends = (self._path(waiting[place].index) for place in (0, -1))
+            ends = (self._path(waiting[end].index) for end in (0, -1))
             doing += f" and has {clips} to make, from {' to '.join(ends)}"
         return f"worker {worker} (process {pid}, {state}) {doing}"
 

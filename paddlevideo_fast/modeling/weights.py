@@ -15,7 +15,7 @@ from paddle import nn
 
 from paddlevideo_fast import annexes
 from paddlevideo_fast.errors import ObjectMissingError, StoreAwayError, WeightError, cause_of
-from paddlevideo_fast.io.files import fingerprint, local_copy, whence
+from paddlevideo_fast.io.files import fingerprint, hint_at_working_folder, local_copy
 from paddlevideo_fast.io.urls import without_checksum
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, resolved
@@ -64,7 +64,7 @@ def map_file(path: str | Path) -> Iterator[mmap.mmap]:
     except FileNotFoundError as exc:
         zoo = annexes.load("advice", "weights")
         advice = (zoo and zoo.source_of_weights(str(path))) or "check the path"
-        raise WeightError(f"{path}: there is no such file; {advice}{whence(path)}") from exc
+        raise WeightError(f"{path}: there is no such file; {advice}{hint_at_working_folder(path)}") from exc
     except (OSError, ValueError) as exc:
         raise WeightError(f"{path}: cannot be read: {getattr(exc, 'strerror', None) or exc}") from exc
     with mapped:

@@ -29,11 +29,11 @@ class ShardedDataset(ClipDataset):
     ) -> None:
         super().__init__(file_path, **shared)
         if split_by == "shard":
-            self.groups = [record.place[0] for record in self.records]
+            self.groups = [record.position[0] for record in self.records]
         if shuffle_window is None:
             return
         if self.training and shuffle_window < len(self):
-            self.window = ShuffleWindow([record.place for record in self.records], shuffle_window)
+            self.window = ShuffleWindow([record.position for record in self.records], shuffle_window)
         else:
             all_mixed = f"it mixes all {len(self)} videos anyway"
             why = all_mixed if self.training else "an evaluation takes the videos in their order"

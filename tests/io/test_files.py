@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from paddlevideo_fast.errors import AnnotationError
-from paddlevideo_fast.io.files import atomic_write, atomic_write_all, sweep, whence
+from paddlevideo_fast.io.files import atomic_write, atomic_write_all, hint_at_working_folder, sweep
 from paddlevideo_fast.loader.annotations import read_video_list
 
 
@@ -91,7 +91,7 @@ def test_left_overs_of_dead_processes_are_swept(tmp_path):
 
 def test_a_message_about_a_relative_path_says_where_it_starts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert whence("data/a.list") == f"; paths start from the current folder, {tmp_path}"
-    assert whence(tmp_path / "a.list") == ""
+    assert hint_at_working_folder("data/a.list") == f"; paths start from the current folder, {tmp_path}"
+    assert hint_at_working_folder(tmp_path / "a.list") == ""
     with pytest.raises(AnnotationError, match=rf"^data/a.list: .*current folder, {tmp_path}$"):
         read_video_list("data/a.list", None)

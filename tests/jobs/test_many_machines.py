@@ -25,7 +25,7 @@ from paddlevideo_fast.errors import OutputInUseError, UsageError
 from paddlevideo_fast.io import locks
 from paddlevideo_fast.io.locks import Lock, only_writer
 from paddlevideo_fast.jobs import executor
-from paddlevideo_fast.jobs.executor import Engine, Site, common_folder, located, run_all
+from paddlevideo_fast.jobs.executor import Executor, SharedFiles, common_folder, located, run_all
 from paddlevideo_fast.jobs.run import ToolError
 from tests.support.content import content
 from tests.support.dask_cluster import dask_cluster
@@ -228,31 +228,33 @@ def test_a_worker_of_another_toolkit_and_a_lost_scheduler(run, same_as_one_machi
     same_as_one_machine("prepare", "cluster")
 
 
-def served(site, function=located, tasks=("x",)):
+def served(shared, function=located, tasks=("x",)):
     """Function that does what a worker does with a batch that has come to it."""
-    sent = pickle.dumps((function, site, "tcp://host:1", executor._versions(), tasks))
+    sent = pickle.dumps((function, shared, "tcp://host:1", executor._versions(), tasks))
     return lambda: executor._do_on_worker(*pickle.loads(sent))
 
 
 def test_a_worker_that_does_not_fit_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(executor, "_PATIENCE_SEC", 0.0)
     with only_writer(tmp_path) as lock:
-        assert served(Site(lock, [str(tmp_path)]))() == ([located("x")], None)
-        call = served(Site(lock))
+        assert served(SharedFiles(lock, [str(tmp_path)]))() == ([located("x")], None)
+        call = served(SharedFiles(lock))
         monkeypatch.setattr(paddlevideo_fast, "__version__", "0.0.1")
         here = r"has paddlevideo_fast 0\.0\.1, and here it is [\d.]+: install the same"
         assert_refused(call, here)
         monkeypatch.undo()
         monkeypatch.setattr(executor, "_PATIENCE_SEC", 0.0)
         assert_refused(
-            served(Site(lock, ["/nowhere"])), "^/nowhere: the worker on .* does not see this folder"
+            served(SharedFiles(lock, ["/nowhere"])), "^/nowhere: the worker on .* does not see this folder"
         )
         elsewhere = Lock(str(tmp_path / "other" / ".lock"), lock.key)
-        assert_refused(served(Site(elsewhere)), "does not see what this run writes there; give an --output")
         assert_refused(
-            served(Site(lock._replace(key="of a run that was killed"))), "does not see what this run"
+            served(SharedFiles(elsewhere)), "does not see what this run writes there; give an --output"
         )
-    assert_refused(served(Site(lock)), "does not see")
+        assert_refused(
+            served(SharedFiles(lock._replace(key="of a run that was killed"))), "does not see what this run"
+        )
+    assert_refused(served(SharedFiles(lock)), "does not see")
 
 
 def test_a_worker_waits_for_what_a_network_file_system_shows_late(tmp_path, monkeypatch):
@@ -260,7 +262,7 @@ def test_a_worker_waits_for_what_a_network_file_system_shows_late(tmp_path, monk
         late = Lock(str(tmp_path / "late"), lock.key)
         clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda sec: shutil.copy(lock.path, late.path))
         monkeypatch.setattr(executor, "time", clock)
-        assert served(Site(late))() == ([located("x")], None)
+        assert served(SharedFiles(late))() == ([located("x")], None)
 
 
 def assert_refused(call, message):
@@ -273,7 +275,7 @@ def assert_refused(call, message):
 
 def test_a_batch_stops_when_its_run_has_ended(tmp_path):
     with only_writer(tmp_path) as lock:
-        results, error = served(Site(lock), os.unlink, [lock.path] * 2)()
+        results, error = served(SharedFiles(lock), os.unlink, [lock.path] * 2)()
     assert len(results) == 1
     assert "the run that this task was for has ended" in str(error)
 
@@ -410,16 +412,16 @@ def test_a_folder_that_another_machine_moves_during_the_rename(is_lost, make_cli
 
 def test_results_come_in_task_order_and_are_kept_at_once():
     tasks, kept = [f"{number}" for number in range(200)], []
-    found = list(run_all(located, tasks, Engine(2), "tasks", each=lambda task, result: kept.append(task)))
+    found = list(run_all(located, tasks, Executor(2), "tasks", each=lambda task, result: kept.append(task)))
     assert found == [os.path.join(os.getcwd(), task) for task in tasks]
     assert sorted(kept, key=int) == tasks
-    assert list(run_all(located, [], Engine(2, "tcp://127.0.0.1:9"), "tasks")) == []
+    assert list(run_all(located, [], Executor(2, "tcp://127.0.0.1:9"), "tasks")) == []
 
 
 def test_what_is_done_before_an_error_is_kept(capsys):
     kept = []
     with pytest.raises(ToolError, match="^3$"):
-        list(run_all(fail_at_3, range(9), Engine(1), "tasks", each=lambda task, result: kept.append(task)))
+        list(run_all(fail_at_3, range(9), Executor(1), "tasks", each=lambda task, result: kept.append(task)))
     assert kept == [0, 1, 2]
 
 

@@ -108,8 +108,8 @@ def test_workers_end_with_a_killed_run(command):
 
 
 def test_ctrl_c_drops_what_the_workers_do():
-    tasks = "import time; from paddlevideo_fast.jobs.executor import Engine, run_all; "
-    tasks += "list(run_all(time.sleep, [600.0] * 50, Engine(2), 'naps'))"
+    tasks = "import time; from paddlevideo_fast.jobs.executor import Executor, run_all; "
+    tasks += "list(run_all(time.sleep, [600.0] * 50, Executor(2), 'naps'))"
     run = subprocess.Popen([sys.executable, "-c", tasks], stderr=subprocess.PIPE, cwd=REPO)
     try:
         assert wait_for(lambda: len(children_of(run.pid)) == 2)

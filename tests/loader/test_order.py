@@ -127,7 +127,7 @@ def test_classes_in_a_batch():
         size: ClipBatchSampler(
             total, 64, shuffle=True, drop_last=True, seed=1,
             window=None if size is None else ShuffleWindow(places, size),
-        )._places(0)
+        )._slots(0)
         for size in (1024, 4096, 16384, 65536, None)
     }  # fmt: skip
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from paddlevideo_fast.apps.data.clips import find_clips
 from paddlevideo_fast.apps.data.sets import of_sets
-from paddlevideo_fast.apps.data.spans import Part, Stored, StoredList, is_listable, open_part
+from paddlevideo_fast.apps.data.spans import OutputList, Part, Stored, is_listable, open_part
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
@@ -180,7 +180,7 @@ def extract(argv: Sequence[str] | None = None) -> int:
 
 
 def _extract(args: argparse.Namespace) -> int:
-    listed = StoredList.read(args, "") if args.list else _found(args)
+    listed = OutputList.read(args, "") if args.list else _found(args)
     size = args.new_width, args.new_height
     job, overwrite = Work.of(args), args.overwrite and not args.merge
     settings = (args.backend, args.short_side, size, args.out_format, args.quality, overwrite)
@@ -271,7 +271,7 @@ def _as_text(options: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in options.items())
 
 
-def _found(args: argparse.Namespace) -> StoredList:
+def _found(args: argparse.Namespace) -> OutputList:
     """The videos of --root; a class is numbered by its folder's place in alphabetical order.
 
     Videos with one stem keep their endings in the names of their folders.
@@ -296,7 +296,7 @@ def _found(args: argparse.Namespace) -> StoredList:
     records = [
         VideoRecord(str(video), numbers.get(name.rpartition("/")[0], ())) for name, video in found.items()
     ]
-    return StoredList(source, records, list(found), args.output)
+    return OutputList(source, records, list(found), args.output)
 
 
 def _put_in_place(unfinished: Path, folder: Path) -> None:

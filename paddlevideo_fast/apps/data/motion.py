@@ -30,7 +30,7 @@ from paddlevideo_fast.apps.data.encoding import write_h264
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.io.files import atomic_write, sweep
 from paddlevideo_fast.io.locks import LOCK, only_writer
-from paddlevideo_fast.jobs.executor import Engine, run_all
+from paddlevideo_fast.jobs.executor import Executor, run_all
 from paddlevideo_fast.jobs.flags import tool_parser
 from paddlevideo_fast.jobs.run import Provenance, ToolError, earlier_run, lines_of, write_lines
 from paddlevideo_fast.loader.tables import Row
@@ -160,7 +160,7 @@ def make(argv: Sequence[str] | None = None) -> int:
                 if not path.is_file():
                     key = (args.seed, split_number, place)
                     tasks.append((str(path), shown[place % len(shown)], args.frames, args.size, key))
-        for _ in run_all(_write_clip, tasks, Engine(args.workers), "clips"):
+        for _ in run_all(_write_clip, tasks, Executor(args.workers), "clips"):
             continue
         for split, list_name in zip(_SPLITS, _list_names(args.motions)):
             rows = []

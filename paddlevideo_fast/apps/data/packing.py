@@ -12,7 +12,7 @@ from paddlevideo_fast.apps.data.clips import open_clip
 from paddlevideo_fast.apps.data.frames import encode_image, stored_size
 from paddlevideo_fast.apps.data.lists import read_records
 from paddlevideo_fast.apps.data.sets import of_sets
-from paddlevideo_fast.apps.data.spans import Part, Stored, StoredList, open_part, part_name
+from paddlevideo_fast.apps.data.spans import OutputList, Part, Stored, open_part, part_name
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.decode import FrameFolderReader, VideoReader
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, decode_image, is_jpeg, read_image
@@ -166,7 +166,7 @@ def pack(argv: Sequence[str] | None = None) -> int:
             if packed is None:
                 return 0
             if is_table(args.list):
-                listed = StoredList(args.list, records, [one.name for one in sources], args.output)
+                listed = OutputList(args.list, records, [one.name for one in sources], args.output)
                 num_lines = listed.write(_stored(args, sources))
                 print(f"{listed.file}: {num_lines} lines")
             return _report(args.output, packed)

@@ -67,7 +67,7 @@ class Stored(NamedTuple):
     inner: tuple[int, int] = (0, 0)
 
 
-class StoredList:
+class OutputList:
     """The list of what a tool stores of the videos of a list.
 
     Args:
@@ -97,7 +97,7 @@ class StoredList:
                 print(f"left out: {printable(record.path)}: {UNLISTABLE}", file=sys.stderr)
 
     @classmethod
-    def read(cls, args: argparse.Namespace, ending: str) -> "StoredList":
+    def read(cls, args: argparse.Namespace, ending: str) -> "OutputList":
         """Reads --list of a tool whose results have names that end in `ending`; see `stored_names`.
 
         Raises:

@@ -9,7 +9,7 @@ import av
 
 from paddlevideo_fast.apps.data.encoding import PRESETS, PrepareError, Settings, prepare
 from paddlevideo_fast.apps.data.sets import of_sets
-from paddlevideo_fast.apps.data.spans import Part, Stored, StoredList
+from paddlevideo_fast.apps.data.spans import OutputList, Part, Stored
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import as_path
@@ -133,7 +133,7 @@ def prepare_list(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
-    listed = StoredList.read(args, ".mp4")
+    listed = OutputList.read(args, ".mp4")
     settings, output = Settings(args.preset, args.short_side), located(args.output)
     tasks = {
         name: Task(located(record.path), output, name, settings, Part.of(record, args.margin))

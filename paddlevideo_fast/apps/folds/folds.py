@@ -227,7 +227,7 @@ def _config_of(spec: RunSpec, folder: Path, fold: int) -> Config:
     section["valid"] = {**kept, **own, "file_path": str(_list(folder, fold, "valid"))}
     classes = classes_of_config(config, classes_of(spec.model))
     if classes is not None and not section.get("class_names"):
-        section["class_names"] = classes.place  # the file beside the whole list
+        section["class_names"] = classes.source  # the file beside the whole list
     config["DATASET"] = section
     config.update(
         output_dir=str(folder / f"fold_{fold}"), validate=True, resume="auto" if spec.run.resume else None

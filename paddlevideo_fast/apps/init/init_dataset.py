@@ -18,7 +18,7 @@ from paddlevideo_fast.apps.data.clips import find_clips
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.jobs import run
-from paddlevideo_fast.jobs.executor import Engine, run_all
+from paddlevideo_fast.jobs.executor import Executor, run_all
 from paddlevideo_fast.jobs.run import ToolError, class_names
 from paddlevideo_fast.loader.class_names import one_form
 from paddlevideo_fast.loader.tables import Row, is_table, list_rows
@@ -383,7 +383,7 @@ def probe(clips: Sequence[Found], workers: int, full: bool = False) -> dict[tupl
     for clip in clips:
         spans.setdefault(clip.path, {})[clip.span] = None
     tasks = [(path, tuple(of_file), full) for path, of_file in spans.items()]
-    results = run_all(_probe, tasks, Engine(workers), "checked")
+    results = run_all(_probe, tasks, Executor(workers), "checked")
     return {
         (path, span): found
         for (path, of_file, _), probes in zip(tasks, results)

@@ -118,16 +118,16 @@ class _FixedCrop(Geometric):
 
     Attributes:
         target_size: side, or (width, height), in pixels.
-        places: of the crops, in quarters of the room.
+        positions: of the crops, in quarters of the room.
         flips: each place gives a view for each of them, a mirrored one for True.
     """
 
-    places: Sequence[tuple[int, int]] = (_MIDDLE,)
+    positions: Sequence[tuple[int, int]] = (_MIDDLE,)
     flips: Sequence[bool] = (False,)
 
     def __init__(self, target_size: CropSize) -> None:
         self.target_size: Any = target_size
-        self.num_views = len(self.places) * len(self.flips)
+        self.num_views = len(self.positions) * len(self.flips)
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
         """See `Geometric`."""
@@ -135,12 +135,12 @@ class _FixedCrop(Geometric):
         width, height = (geometry.scaled(side) for side in ((size, size) if isinstance(size, int) else size))
         geometry.require(width, height)
         room_x, room_y = geometry.width - width, geometry.height - height
-        places = self._places_in(geometry, width, height)
-        corners = [(self._offset(room_x, x), self._offset(room_y, y)) for x, y in places]
+        positions = self._positions_in(geometry, width, height)
+        corners = [(self._offset(room_x, x), self._offset(room_y, y)) for x, y in positions]
         geometry.split([(*corner, flip) for corner in corners for flip in self.flips], width, height)
 
-    def _places_in(self, geometry: ClipGeometry, width: int, height: int) -> Sequence[tuple[int, int]]:
-        return self.places
+    def _positions_in(self, geometry: ClipGeometry, width: int, height: int) -> Sequence[tuple[int, int]]:
+        return self.positions
 
     def _offset(self, room: int, quarters: int) -> int:
         """Where a crop begins, in pixels; PaddleVideo's transforms differ in how they round."""
@@ -172,7 +172,7 @@ class TenCrop(_FixedCrop):
         target_size: side of the squares in pixels.
     """
 
-    places, flips = _FIVE, (False, True)
+    positions, flips = _FIVE, (False, True)
 
     def _offset(self, room: int, quarters: int) -> int:
         return room // 4 * quarters
@@ -186,18 +186,18 @@ class UniformCrop(_FixedCrop):
         target_size: side, or (width, height), in pixels; one of them must be the frame's, so scale first.
     """
 
-    places = ((0, 0), (4, 4), _MIDDLE)  # there is room on one axis only
+    positions = ((0, 0), (4, 4), _MIDDLE)  # there is room on one axis only
 
     def __init__(self, target_size: Sides) -> None:
         super().__init__(target_size)  # type: ignore[arg-type]
 
-    def _places_in(self, geometry: ClipGeometry, width: int, height: int) -> Sequence[tuple[int, int]]:
+    def _positions_in(self, geometry: ClipGeometry, width: int, height: int) -> Sequence[tuple[int, int]]:
         if geometry.width != width and geometry.height != height:
             raise TransformError(
                 f"{width}×{height} fills neither side of a frame of {geometry.width}×{geometry.height}; "
                 f"put a Scale with short_size {min(width, height)} before it"
             )
-        return self.places
+        return self.positions
 
     def _offset(self, room: int, quarters: int) -> int:
         return room // 2 * (quarters // 2)
@@ -212,7 +212,7 @@ class GroupFullResSample(_FixedCrop):
         flip: add the mirror image of each.
     """
 
-    places = ((0, 2), (4, 2), _MIDDLE)
+    positions = ((0, 2), (4, 2), _MIDDLE)
 
     def __init__(self, crop_size: Sides, flip: bool = False) -> None:
         self.flips = (False, True) if flip else (False,)
@@ -231,7 +231,7 @@ class MultiCenterCrop(_FixedCrop):
         target_size: side of the squares in pixels.
     """
 
-    places = (_MIDDLE, (0, 2), (4, 2))
+    positions = (_MIDDLE, (0, 2), (4, 2))
 
 
 @TRANSFORMS.register()
@@ -280,7 +280,7 @@ class MultiCrop(_FixedCrop):
         else:
             RandomCrop(self.target_size).apply(geometry, rng)
 
-    def _places_in(self, geometry: ClipGeometry, width: int, height: int) -> Sequence[tuple[int, int]]:
+    def _positions_in(self, geometry: ClipGeometry, width: int, height: int) -> Sequence[tuple[int, int]]:
         is_tall = geometry.height > geometry.width
         return [(2, end) if is_tall else (end, 2) for end in (0, 2, 4)]
 
@@ -333,14 +333,14 @@ class MultiScaleCrop(Geometric):
         width, height = pairs[rng.integers(len(pairs))]
         geometry.require(width, height)
         if self.fix_crop:
-            places = self._places(geometry.width - width, geometry.height - height)
-            left, top = places[rng.integers(len(places))]
+            positions = self._positions(geometry.width - width, geometry.height - height)
+            left, top = positions[rng.integers(len(positions))]
         else:
             left, top = _random_corner(geometry, width, height, rng)
         geometry.crop(left, top, width, height)
         geometry.resize(target, target)
 
-    def _places(self, room_x: int, room_y: int) -> list[tuple[int, int]]:
+    def _positions(self, room_x: int, room_y: int) -> list[tuple[int, int]]:
         """The fixed places in pixels; PIL rounds them to whole ones, so do we."""
         quarters = [*_FIVE, *(_EIGHT_MORE if self.more_fix_crop else ())]
         if not self.allow_duplication:  # without room, the ends of an axis and its middle are one place

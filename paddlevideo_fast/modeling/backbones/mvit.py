@@ -83,11 +83,11 @@ class PooledAttention(nn.Layer):
         value, _ = self._pooled("v", value, grid)
         # q · k + position(q, k) is one product of longer vectors: a key has, for each axis, a 1 at its place
         positions = self._positions(query, query_grid, key_grid)
-        places = constant(_places, key_grid) + 0 * key[:, :, :, :1]  # for each of N
+        one_hot = constant(_one_hot_positions, key_grid) + 0 * key[:, :, :, :1]  # for each of N
         scaled = query * query.shape[-1] ** -0.5
         mixed = attend(
             paddle.concat([scaled, positions], axis=-1),
-            paddle.concat([key, places.astype(key.dtype)], axis=-1),
+            paddle.concat([key, one_hot.astype(key.dtype)], axis=-1),
             value,
             scale=1.0,
             heads_first=True,
@@ -120,18 +120,18 @@ class PooledAttention(nn.Layer):
         Returns:
             [N, heads, 1 + T*H*W, T' + H' + W'], zeros for the class token.
         """
-        channels, num_places = query.shape[-1], grid[0] * grid[1] * grid[2]
-        places = query[:, :, 1:].reshape([-1, *grid, channels])
+        channels, num_queries = query.shape[-1], grid[0] * grid[1] * grid[2]
+        queries = query[:, :, 1:].reshape([-1, *grid, channels])
         each = []
         for number, (axis, side, key_side) in enumerate(zip(_AXES, grid, key_grid)):
             # this axis to the front, for one product with each of its rows
             order = [number + 1, 0, *(other for other in (1, 2, 3) if other != number + 1), 4]
             others = [size for other, size in enumerate(grid) if other != number]
-            flat = places.transpose(order).reshape([side, -1, channels])
+            flat = queries.transpose(order).reshape([side, -1, channels])
             along = paddle.matmul(flat, self._rows(axis, side, key_side), transpose_y=True)
-            back = [order.index(place) for place in range(5)]
+            back = [order.index(dim) for dim in range(5)]
             along = along.reshape([side, -1, *others, key_side]).transpose(back)
-            each.append(along.reshape([-1, self._num_heads, num_places, key_side]))
+            each.append(along.reshape([-1, self._num_heads, num_queries, key_side]))
         joined = paddle.concat(each, axis=-1)
         return paddle.concat([paddle.zeros_like(joined[:, :, :1]), joined], axis=2)
 
@@ -333,17 +333,17 @@ class MViT(Backbone):
 
 
 def _distances(num_queries: int, num_keys: int) -> paddle.Tensor:
-    """Which row of a table each pair of places along an axis takes, int64 [queries * keys].
+    """Which row of a table each pair of positions along an axis takes, int64 [queries * keys].
 
-    The side with fewer places has them farther apart; a fraction of a row is cut off.
+    The side with fewer positions has them farther apart; a fraction of a row is cut off.
     """
     queries = np.arange(num_queries)[:, None] * max(num_keys / num_queries, 1.0)
     keys = (num_keys - 1 - np.arange(num_keys)) * max(num_queries / num_keys, 1.0)
     return paddle.to_tensor((queries + keys).astype("int64").ravel())
 
 
-def _places(grid: Box) -> paddle.Tensor:
-    """For each key a 1 at its place along each axis, float32 [1 + T*H*W, T + H + W]; the first has none."""
-    places = np.indices(grid).reshape([3, -1])
-    rows = np.concatenate([np.eye(side)[place] for side, place in zip(grid, places)], axis=1)
+def _one_hot_positions(grid: Box) -> paddle.Tensor:
+    """For each key a 1 at its position on each axis, float32 [1 + T*H*W, T + H + W]; the first has none."""
+    positions = np.indices(grid).reshape([3, -1])
+    rows = np.concatenate([np.eye(side)[position] for side, position in zip(grid, positions)], axis=1)
     return paddle.to_tensor(np.concatenate([np.zeros((1, rows.shape[1])), rows]).astype("float32"))

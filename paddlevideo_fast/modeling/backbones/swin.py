@@ -132,11 +132,11 @@ class TorchvisionSwinConverter(RenamingConverter):
 
     def normalized(self, name: str) -> str:
         """`features.2.0.norm1` to `layers.1.blocks.0.norm1`, `features.3` to `layers.1.downsample`."""
-        found = re.fullmatch(r"features\.(\d+)\.(.+)", name)
-        if not found:
+        match = re.fullmatch(r"features\.(\d+)\.(.+)", name)
+        if not match:
             return name
-        stage, is_merging = divmod(int(found[1]), 2)
-        return f"layers.{stage}.{'downsample' if is_merging else 'blocks'}.{found[2]}"
+        stage, is_merging = divmod(int(match[1]), 2)
+        return f"layers.{stage}.{'downsample' if is_merging else 'blocks'}.{match[2]}"
 
 
 @BACKBONES.register()

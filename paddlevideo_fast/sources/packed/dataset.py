@@ -64,13 +64,13 @@ class PackedFrameDataset(ShardedDataset):
         return file_system(self.shards[0].path).fetches_ahead()
 
     def open(self, record: VideoRecord) -> VideoReader:
-        shard, video = record.place
+        shard, video = record.position
         return self.shards[shard].open(video)
 
 
 def _all_records(shards: Sequence[PackedShard], labelled: bool) -> list[VideoRecord]:
     records = [
-        VideoRecord(shard.path_of(video), (label,) if labelled else (), place=(number, video))
+        VideoRecord(shard.path_of(video), (label,) if labelled else (), position=(number, video))
         for number, shard in enumerate(shards)
         for video, label in enumerate(shard.directory.videos["label"].tolist())
         if label >= 0 or not labelled
@@ -88,7 +88,7 @@ def _all_records(shards: Sequence[PackedShard], labelled: bool) -> list[VideoRec
 def _listed_records(
     shards: Sequence[PackedShard], listed: Sequence[VideoRecord], file_path: str
 ) -> list[VideoRecord]:
-    places = {
+    positions = {
         name: (number, video)
         for number, shard in enumerate(shards)
         for video, name in enumerate(shard.directory.names)
@@ -99,20 +99,20 @@ def _listed_records(
         # a frame list has the number of frames between name and label
         path = bare_url(record.path)
         names = (path, path.rsplit(None, 1)[0])
-        name = next((name for name in names if name in places or name in failed), None)
+        name = next((name for name in names if name in positions or name in failed), None)
         if name is None:
             raise AnnotationError(f"{file_path}:{record.line}: '{record.path}' is not in the packed frames")
         if name in failed:
             num_failed += 1
             continue
-        number, video = places[name]
+        number, video = positions[name]
         path = shards[number].path_of(video)
         if record.span is not None:
             try:
                 shards[number].open(video).frames_of(record.span)
             except VideoDecodeError as error:
                 raise AnnotationError(f"{file_path}:{record.line}: {error.cause}") from None
-        records.append(replace(record, path=path, place=(number, video)))
+        records.append(replace(record, path=path, position=(number, video)))
     if num_failed:
         get_logger().warning(f"{file_path}: {num_failed} videos are left out: they could not be packed")
     return records

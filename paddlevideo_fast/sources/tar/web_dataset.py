@@ -28,7 +28,13 @@ from paddlevideo_fast.errors import (
     cause_of,
     shown,
 )
-from paddlevideo_fast.io.files import as_path, atomic_write_text, read_names, read_text, whence
+from paddlevideo_fast.io.files import (
+    as_path,
+    atomic_write_text,
+    hint_at_working_folder,
+    read_names,
+    read_text,
+)
 from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.io.paths import file_system
 from paddlevideo_fast.io.urls import bare_url, join, scheme_of
@@ -105,10 +111,10 @@ class WebDataset(ShardedDataset):
         numbers = ClassNumbers(self.class_names)
         records = []
         for shard_no, (shard, samples) in enumerate(zip(self.shards, found)):
-            for place, sample in enumerate(samples):
+            for index, sample in enumerate(samples):
                 path = f"{shard.path}:{sample.name}"
                 labels = tuple(numbers.of(label, f"{path}: label") for label in sample.labels)
-                records.append(VideoRecord(path, labels, place=(shard_no, place)))
+                records.append(VideoRecord(path, labels, position=(shard_no, index)))
         if not records:
             text = f"no video ({', '.join(VIDEO_EXTENSIONS)}) in its {len(self.shards)} shards"
             raise AnnotationError(f"{self.file_path}: {text}")
@@ -137,8 +143,8 @@ class WebDataset(ShardedDataset):
             raise VideoDecodeError(record.path, error.cause) from None
 
     def _found(self, record: VideoRecord) -> tuple[TarShard, int, int]:
-        shard_no, place = record.place
-        offset, size = self._ranges[shard_no][place].tolist()
+        shard_no, index = record.position
+        offset, size = self._ranges[shard_no][index].tolist()
         return self.shards[shard_no], offset, size
 
     def _samples_of(self, shard: TarShard) -> list[_Sample]:
@@ -260,10 +266,12 @@ def shard_paths(file_path: str, data_prefix: str | None = None) -> list[str]:
             lines = [join(data_prefix, line) if data_prefix else line for line in lines]
             found = [path for line in lines for path in _matching(line) or [line]]
     except (OSError, ValueError) as error:
-        text = f"{cause_of(error)}; {_EXPECTED}{whence(file_path)}"
+        text = f"{cause_of(error)}; {_EXPECTED}{hint_at_working_folder(file_path)}"
         raise AnnotationError(f"{file_path}: {text}") from None
     if not found:
-        raise AnnotationError(f"{file_path}: there is no .tar; {_EXPECTED}{whence(file_path)}")
+        raise AnnotationError(
+            f"{file_path}: there is no .tar; {_EXPECTED}{hint_at_working_folder(file_path)}"
+        )
     return found
 
 

@@ -139,7 +139,7 @@ def _number_of(label: Label, key: str, dataset: "ClipDataset") -> int | None:
 
 
 def _file_of(record: VideoRecord) -> tuple[Any, ...]:
-    return record.path, record.place
+    return record.path, record.position
 
 
 def _by_file(records: Sequence[VideoRecord]) -> dict[Any, list[VideoRecord]]:

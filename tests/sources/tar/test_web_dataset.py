@@ -427,7 +427,7 @@ def test_the_index_is_kept(http_store, files, tmp_path, caplog, monkeypatch):
     def records(path, **keys):
         section = {"format": "WebDataset", "file_path": str(path), **keys}
         made = build_dataset(section, pipeline, training=True, seed=0, index_cache=str(tmp_path / "index"))
-        return [(record.labels, record.place) for record in made.records]
+        return [(record.labels, record.position) for record in made.records]
 
     first = records(url)
     assert len(list((tmp_path / "index").iterdir())) == 3
