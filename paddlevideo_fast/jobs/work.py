@@ -169,6 +169,26 @@ class Work:
                 for journal in self._all_journals():
                     journal.unlink(missing_ok=True)
 
+    @contextlib.contextmanager
+    def writing_file(self, file: Path | None, name: str, content: str) -> Iterator[None]:
+        """As `writing`, of a single file; None: the results are only printed.
+
+        Args:
+            file: of the output.
+            name: of the work, such as "check".
+            content: of the file, for the error.
+
+        Raises:
+            ToolError: there is no file, and jobs do shards, whose results go there; else see `writing`.
+        """
+        if file is not None:
+            with self.writing(file.parent, f"{name} {file.name}", file.name):
+                yield
+        elif self.shard or self.merges:
+            raise ToolError(f"--output is missing: with --shard and --merge, the file for {content}")
+        else:
+            yield
+
     def run(
         self, function: Callable[[Any], Any], tasks: Sequence[Any], what: str, folders: Sequence[str]
     ) -> Iterator[Any]:

@@ -84,8 +84,6 @@ def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Li
     """
     _check_files(args, own, others)
     job, base = Work.of(args), args.output or args.write_clean
-    if base is None and (args.shard or args.merge):
-        raise ToolError("--output is missing: with --shard and --merge, the file for the pairs of copies")
     videos = {
         (record.path, record.num_frames): Video(
             located(record.path), record.num_frames, record.frames_suffix or "", args.backend
@@ -93,10 +91,8 @@ def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Li
         for listed in (own, *others)
         for record in listed.records
     }
-    place = [base.parent, f"duplicates {base.name}", base.name] if base else []
     with contextlib.ExitStack() as outputs:
-        if base:
-            outputs.enter_context(job.writing(*place))
+        outputs.enter_context(job.writing_file(base, "duplicates", "the pairs of copies"))
         if args.write_clean and args.output:
             folder, name = args.write_clean.parent, args.write_clean.name
             outputs.enter_context(only_writer(folder, name, "--write_clean"))

@@ -1,7 +1,6 @@
 """Lists of clips: what training reads, written from class folders, and checked."""
 
 import argparse
-import contextlib
 import csv
 import random
 import sys
@@ -253,10 +252,7 @@ def _check(args: argparse.Namespace, against: Sequence[argparse.Namespace]) -> i
         for (path, num_frames), of_file in spans.items()
     ]
     job = Work.of(args)
-    place = [args.output.parent, f"check {args.output.name}", args.output.name] if args.output else []
-    if not place and (args.shard or args.merge):
-        raise ToolError("--output is missing: with --shard and --merge, the file for the list of intact ones")
-    with job.writing(*place) if place else contextlib.nullcontext():
+    with job.writing_file(args.output, "check", "the list of intact ones"):
         results = job.results(job.mine(files), "files")
         if results is None:
             return 0
