@@ -243,7 +243,9 @@ def _prepared(few: ClipDataset, folder: Path) -> ClipDataset:
     kept = []
     for number, record in enumerate(few.records):
         if not Task(record.path, str(folder), f"{number}.mp4", settings).do().cause:
-            kept.append(replace(record, path=str(folder / f"{number}.mp4")))
+            # a box is about the larger pictures; whole ones will do, as only reading is timed
+            draw_part = None if record.more else record.draw_part
+            kept.append(replace(record, path=str(folder / f"{number}.mp4"), draw_part=draw_part))
     return _changed(few, records=kept)
 
 

@@ -46,7 +46,7 @@ class CaptionPainter:
             self._text, self._opacity = text, self._render(text)
         height, width = self._opacity.shape[:2]
         box = frame[:height, :width]
-        opacity = self._opacity[: box.shape[0]]
+        opacity = self._opacity[: box.shape[0], : box.shape[1]]
         box[:] = _SHADE * box * (1 - opacity) + 255 * opacity
 
     def _render(self, text: str) -> np.ndarray:
@@ -85,7 +85,12 @@ class Caption(NamedTuple):
 
 
 def annotate(
-    video: VideoReader, captions: Sequence[Caption], font_file: Path, path: Path, progress: Progress = iter
+    video: VideoReader,
+    captions: Sequence[Caption],
+    font_file: Path,
+    path: Path,
+    progress: Progress = iter,
+    draw: Callable[[np.ndarray, int], None] | None = None,
 ) -> None:
     """Writes an MP4 with text on its frames, without sound, whole or not at all.
 
@@ -98,6 +103,7 @@ def annotate(
         font_file: a font that has the characters of the captions.
         path: the file to write.
         progress: wraps the frames, for a progress bar such as `tqdm`.
+        draw: called with each picture, uint8 [H, W, 3], to be changed in place, and the number of its frame.
 
     Raises:
         VideoDecodeError: a frame does not decode.
@@ -115,6 +121,8 @@ def annotate(
         for number, frame in enumerate(progress(video)):
             picture = _resized(frame, width, height)
             painter.draw(picture, captions[bisect_right(starts, seconds[number] + TOLERANCE_SEC) - 1].text)
+            if draw is not None:
+                draw(picture, number)
             yield av.VideoFrame.from_ndarray(picture, "rgb24")
 
     with atomic_write(path) as partial:

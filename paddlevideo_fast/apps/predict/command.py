@@ -73,6 +73,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--stride_sec": option(
         "seconds from one window to the next (default: --window_sec)", type=float, metavar="S"
     ),
+    "--tracks": option(
+        "a track file of the video, of ultralytics or MOTChallenge: predict what each of its ids does",
+        metavar="FILE",
+    ),
     "--timeline": option("draw the classes over time: a .png file, or a folder of them", metavar="PATH"),
     "--annotated": option("write the videos with their classes on the frames", metavar="DIR"),
     "--explain": option(
@@ -141,6 +145,14 @@ def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if args.enable_benchmark and (args.window_sec is not None or args.annotated or args.explain):
         text = "times whole files; leave out --window_sec, --annotated and --explain"
         parser.error(f"--enable_benchmark: {text}")
+    if args.tracks is not None:
+        if args.window_sec is None:
+            parser.error("--tracks: an id is predicted in windows; give --window_sec")
+        for name in ("timeline", "time_test_file"):
+            if getattr(args, name):
+                parser.error(f"--{name}: leave it out with --tracks")
+        if is_live(args.input_file) or as_path(args.input_file).is_dir():
+            parser.error(f"--tracks: is about one video, and {args.input_file} is none")
     _rules_of_explanations(parser, args)
 
 
@@ -243,6 +255,8 @@ def run(args: argparse.Namespace) -> int:
     """Predicts and returns the exit code. After Ctrl-C, what is written by then stays."""
     if is_live(args.input_file):
         return _predict_live(args)
+    if args.tracks is not None:
+        return _predict_tracks(args)
     entries: list[dict[str, Any]] = []
     try:
         _predict(args, entries)
@@ -250,10 +264,39 @@ def run(args: argparse.Namespace) -> int:
         if args.json and (entries or sys.exc_info()[0] in (None, KeyboardInterrupt)):
             is_utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
             print(json.dumps(entries, indent=1, ensure_ascii=not is_utf8))
+    return _exit_code(entries)
+
+
+def _exit_code(entries: Sequence[dict[str, Any]]) -> int:
     num_failed = sum("error" in entry for entry in entries)
     if not num_failed:
         return 0
     return EXIT_FAILURES if num_failed < len(entries) else EXIT_USER_ERROR
+
+
+def _predict_tracks(args: argparse.Namespace) -> int:
+    """Prints the prediction of each id of a track file as it comes; with --json one object a line."""
+    prepare_process(args.config, args.override)
+    with quiet_import():
+        from paddlevideo_fast.apps.predict.predictor import Windowing, table
+        from paddlevideo_fast.apps.predict.tracks import TrackedVideo
+    entries: list[dict[str, Any]] = []
+    with picture_folders(args) as folders:
+        tracked = TrackedVideo(make_predictor(args), args.input_file, args.tracks)
+        target = tracked.target(folders["annotated"]) if folders else None
+        for entry in tracked.entries(
+            Windowing(args.window_sec, args.stride_sec), args.batch_size, args.top_k
+        ):
+            entries.append(entry)
+            if args.json:
+                print(json.dumps(entry), flush=True)
+            elif "error" not in entry:
+                print(table({**entry, "path": f"{entry['path']}, id {entry['id']}"}), flush=True)
+            if "error" in entry:
+                print(f"id {entry['id']}: {printable(entry['error'])}", file=sys.stderr)
+        if target is not None:
+            tracked.annotate(target)
+    return _exit_code(entries)
 
 
 def _predict_live(args: argparse.Namespace) -> int:

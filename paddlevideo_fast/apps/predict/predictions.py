@@ -18,7 +18,7 @@ from paddlevideo_fast.apps.predict.predictor import (
     entry_of,
 )
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.extensions.report.drawings import draw_timeline, lettering
+from paddlevideo_fast.extensions.report.drawings import Lettering, draw_timeline, lettering
 from paddlevideo_fast.extensions.report.output import make_folders, refuse_inputs, targets
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import shown_url
@@ -65,8 +65,7 @@ class PredictionPictures:
         self._videos: dict[str, Path] = dict(zip(paths, videos))
         self._timelines: dict[str, Path] = dict(zip(paths, timelines))
         self._explanations: dict[str, Path] = dict(zip(paths, explanations))
-        num_classes = predictor.recipe.settings.num_classes
-        self._letters = lettering(predictor.class_names or [str(number) for number in range(num_classes)])
+        self._letters = letters_of(predictor)
 
     def write(self, prediction: Prediction | WindowedPrediction) -> Entry:
         """Writes the pictures of one video.
@@ -108,9 +107,19 @@ class PredictionPictures:
         ]
 
     def _text(self, prediction: Prediction) -> str:
-        names = self._letters.names
-        texts = (f"{names[each.class_id]}  {each.score:.2f}" for each in prediction.predicted())
-        return ",  ".join(texts) or _NOTHING
+        return text_of(prediction, self._letters.names)
+
+
+def text_of(prediction: Prediction, names: Sequence[str]) -> str:
+    """The predicted classes and their probabilities, as they are written on frames."""
+    texts = (f"{names[each.class_id]}  {each.score:.2f}" for each in prediction.predicted())
+    return ",  ".join(texts) or _NOTHING
+
+
+def letters_of(predictor: Predictor) -> Lettering:
+    """How the names of the classes, or their numbers, are written into pictures."""
+    num_classes = predictor.recipe.settings.num_classes
+    return lettering(predictor.class_names or [str(number) for number in range(num_classes)])
 
 
 def entries_of(

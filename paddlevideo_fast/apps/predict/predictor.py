@@ -152,7 +152,7 @@ class WindowedPrediction:
         """
         middles = [(window.start_sec + window.end_sec) / 2 for window in self.windows]
         inner = [round((one + other) / 2, 6) for one, other in zip(middles, middles[1:])]
-        return [0.0, *inner, self.windows[-1].end_sec]
+        return [self.windows[0].start_sec, *inner, self.windows[-1].end_sec]
 
     def segments(self) -> list[Segment]:
         """The segments of the video, by their beginnings: consecutive windows with one class are a segment.
@@ -320,9 +320,43 @@ class Predictor:
         for path in map(str, paths):
             try:
                 with self.open(path) as video:
-                    yield self._predict_windows(video, windowing, batch_size, progress)
+                    yield self.predict_parts(video, windowing.cut(video), batch_size, progress)
             except PaddleVideoFastError as error:
                 yield Unread(shown_url(path), error)
+
+    def predict_parts(
+        self,
+        video: VideoReader,
+        windows: Sequence[Window],
+        batch_size: int = 1,
+        progress: Progress = iter,
+        draw_part: Callable[..., VideoReader] | None = None,
+    ) -> WindowedPrediction:
+        """Predicts windows of an open video, which stays open.
+
+        Args:
+            video: an open reader.
+            windows: windows of it, in order.
+            batch_size: windows that go through the network at a time, each with all its views.
+            progress: wraps the batches, for a progress bar such as `tqdm`.
+            draw_part: says what clips of a window show, as of a `VideoRecord`; None: all of it.
+
+        Raises:
+            VideoDecodeError: it does not decode.
+            ProgramError: the program does not take its clips, or its logits are not finite.
+        """
+        numbers = range(len(windows))
+        batches = [numbers[first : first + batch_size] for first in numbers[::batch_size]]
+        records = [
+            VideoRecord(video.path, (0,), span=Span(one.first, one.stop), draw_part=draw_part)
+            for one in windows
+        ]
+        dataset = self.recipe.views.dataset(records, OpenedVideo(video))
+        parts: list[Prediction] = []
+        for batch in progress(batches):
+            clips = [self._clips(dataset, number) for number in batch]
+            parts += self._run([video.path] * len(batch), clips)
+        return join(parts, windows)
 
     def predict_open(self, video: VideoReader) -> Prediction:
         """Predicts a video that is open already, and stays open.
@@ -439,20 +473,6 @@ class Predictor:
         read_sec = sum(one.sec for one in batch)
         self.times.append(BatchTime(len(batch), read_sec, time.perf_counter() - began))
         return [results[number] for number in range(len(batch))]
-
-    def _predict_windows(
-        self, video: VideoReader, windowing: Windowing, batch_size: int, progress: Progress
-    ) -> WindowedPrediction:
-        windows = windowing.cut(video)
-        numbers = range(len(windows))
-        batches = [numbers[first : first + batch_size] for first in numbers[::batch_size]]
-        records = [VideoRecord(video.path, (0,), span=Span(one.first, one.stop)) for one in windows]
-        dataset = self.recipe.views.dataset(records, OpenedVideo(video))
-        parts: list[Prediction] = []
-        for batch in progress(batches):
-            clips = [self._clips(dataset, number) for number in batch]
-            parts += self._run([video.path] * len(batch), clips)
-        return join(parts, windows)
 
     def _run(self, paths: Sequence[str], clips: Sequence[np.ndarray]) -> list[Prediction]:
         """Predicts videos, or windows, whose views [V, ...] have the same shape."""

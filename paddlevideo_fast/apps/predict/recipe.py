@@ -49,6 +49,7 @@ class ProgramSettings:
         num_ensemble_views: spans of a video, each a view of its own.
         num_spatial_crops: crops of a span, each a view of its own; null: the crops that the transforms make.
             Where both are null, all clips of a video are one view.
+        tracks: how clips follow tracks, see `Tracks`; null: as usual.
         checksums: CRC-32 of the program's files, by their endings; null for programs that are not checked.
         made_from: checksum of the weights and the config that it was exported from; null: not known.
         imports: modules and absolute paths of files that register what PIPELINE names.
@@ -66,6 +67,7 @@ class ProgramSettings:
     class_names: list[str] | None = None
     num_ensemble_views: NumViews | None = None
     num_spatial_crops: NumViews | None = None
+    tracks: dict[str, Any] | None = None
     checksums: dict[str, int] | None = None
     made_from: int | None = None
     imports: Sequence[str] = ()
@@ -104,7 +106,7 @@ class Recipe(NamedTuple):
     def save(self, path: str | Path) -> None:
         """Writes the settings file, which `read_recipe` reads."""
         content = {**asdict(self.settings), "PIPELINE": dict(self.section)}
-        for name in ("imports", "activation", "int8"):
+        for name in ("imports", "activation", "tracks", "int8"):
             if content[name] == getattr(ProgramSettings, name):
                 del content[name]
         Config(content).save(path)
@@ -221,9 +223,9 @@ def _names_plugins(section: Mapping[str, Any]) -> bool:
 
 
 def views_of(section: Mapping[str, Any]) -> dict[str, Any]:
-    """How many views the data set of a section makes of a video."""
+    """How many views the data set of a section makes of a video, and how its clips follow tracks."""
     arguments = arguments_of(DATASETS.get(section.get("format", "VideoDataset")))
     return {
         name: section.get(name, arguments[name].default if name in arguments else None)
-        for name in ("num_ensemble_views", "num_spatial_crops")
+        for name in ("num_ensemble_views", "num_spatial_crops", "tracks")
     }

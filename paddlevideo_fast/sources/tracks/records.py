@@ -135,11 +135,20 @@ class Track:
         content = zlib.crc32(self.rows.boxes.tobytes(), zlib.crc32(self.rows.frames.tobytes()))
         return f"Track({content:08x}, {bool(self.path)}, {self.section}, {self.picture})"
 
-    def pieces(self, num_frames: int) -> list[tuple[int, int]]:
-        """The frames [first, stop) of each piece without a longer gap, of a video of so many frames."""
-        if not self.path:
-            return [(0, num_frames)]
+    def pieces(self, video: VideoReader) -> list[tuple[int, int]]:
+        """The frames [first, stop) of each piece without a longer gap, of all of a video.
+
+        Raises:
+            VideoDecodeError: the track goes beyond the video.
+        """
         frames = self.rows.frames
+        if not self.path:
+            return [(0, video.num_frames)]
+        if frames[-1] >= video.num_frames:
+            text = (
+                f"{self.path}:{self.rows.lines[-1]}: frame {frames[-1]}, counted from 0, is beyond the video"
+            )
+            raise VideoDecodeError(video.path, f"{text}, which has {video.num_frames} frames")
         ends = np.flatnonzero(np.diff(frames) > self.section.max_gap)
         firsts = frames[[0, *(ends + 1)]].tolist()
         return list(zip(firsts, (frames[[*ends, -1]] + 1).tolist()))
@@ -155,12 +164,9 @@ class Track:
         while isinstance(root, VideoPart):
             offset += root.first
             root = root.video
-        if self.path and (last := int(self.rows.frames[-1])) >= root.num_frames:
-            text = f"{self.path}:{self.rows.lines[-1]}: frame {last}, counted from 0, is beyond the video"
-            raise VideoDecodeError(video.path, f"{text}, which has {root.num_frames} frames")
         pieces = [
             (max(first - offset, 0), min(stop - offset, video.num_frames))
-            for first, stop in self.pieces(root.num_frames)
+            for first, stop in self.pieces(root)
         ]
         first, stop = max(pieces, key=lambda piece: piece[1] - piece[0])
         if first >= stop:

@@ -8,6 +8,8 @@ from paddlevideo_fast.apps.doctor.reading import other_forms, share_of_cost, tim
 from paddlevideo_fast.assembly import plan_run, training_setup
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.loader import ClipRequest
+from tests.loader.building import dataset_of
+from tests.sources.tracks.test_tracks import write_people
 
 
 @pytest.fixture
@@ -51,6 +53,16 @@ def test_videos_are_tried_prepared_and_packed(dataset, tmp_path):
             difference = np.abs(other[request].clip.astype(int) - few[request].clip)
             assert difference.mean() < 10  # the same frames, compressed once more
         assert share_of_cost(clips, form) > 0
+
+
+def test_clips_along_a_box_are_tried_as_whole_pictures_which_are_smaller(tmp_path):
+    write_people(tmp_path / "a.mp4", size=(640, 400), length=12)
+    (tmp_path / "x.jsonl").write_text('{"path": "a.mp4", "label": 0, "box": [500, 300, 630, 390]}')
+    scale = [{"Scale": {"short_size": 40}}, {"CenterCrop": {"target_size": 40}}]
+    clips = dataset_of(tmp_path / "x.jsonl", transform=scale, training=True, data_prefix=str(tmp_path))
+    assert clips[ClipRequest(0, 0)].clip is not None
+    prepared = reading._prepared(reading._few_clips(clips), tmp_path / "prepared")
+    assert prepared[ClipRequest(0, 0)].clip is not None
 
 
 def test_folders_of_frames_are_tried_packed(dataset, rawframes_dataset):
