@@ -70,10 +70,9 @@ _TABLE: dict[str, dict[str, str]] = {
         "HieraDecoder": "extensions.pretraining.hiera",
         "VideoMAEDecoder": "extensions.pretraining.model",
     },
-    "weights": {f"efficientnet_lite{size}": "apps.zoo.packages" for size in (0, 1, 2)},
+    "weights": {"by name": "apps.zoo.named_weights"},
     "weight record": {"LoRA@@": "extensions.lora.files"},
     "advice": {
-        "weights": "apps.zoo.zoo",
         "list": "apps.zoo.zoo",
         "test": "extensions.report.overlap",
         "task": "apps.zoo.other_tasks",

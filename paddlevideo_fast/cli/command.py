@@ -129,21 +129,21 @@ def find_weights(given: str | None, cfg: Config | None = None, named: str | None
     """The weight file that -w names, or without -w the one of a config's newest run; the log says which.
 
     Args:
-        given: a file or URL, which is returned as it is; the output folder of a run; or None.
+        given: a file or URL, which is returned as it is; the output folder of a run; a name of the zoo; or
+            None.
         cfg: the config that a run was started with, or that it saved.
         named: what the user has typed for it.
 
     Raises:
-        WeightError: there are none; the message says what to type.
+        WeightError: there are none, or they cannot be downloaded; the message says what to type.
     """
     from paddlevideo_fast.engine.output import weights_of_config, weights_of_run
+    from paddlevideo_fast.modeling.weights import fetch_weights, is_weights_name
 
     if given is not None and (given.endswith(".pdparams") or not as_path(given).is_dir()):
-        return given
+        return fetch_weights(given) if is_weights_name(given) else given
     try:
-        file = str(
-            weights_of_config(cfg) if given is None and cfg is not None else weights_of_run(given or "")
-        )
+        file = weights_of_config(cfg) if given is None and cfg is not None else weights_of_run(given or "")
     except WeightError as error:
         if given is not None or cfg is None:
             raise
@@ -151,7 +151,7 @@ def find_weights(given: str | None, cfg: Config | None = None, named: str | None
         text = f"{error}: train with  {PROGRAM} train {config}  or give weights with -w FILE"
         raise WeightError(text) from None
     get_logger(__name__).info("weights: %s", file)
-    return file
+    return str(file)
 
 
 def rank() -> int:

@@ -62,7 +62,7 @@ def map_file(path: str | Path) -> Iterator[mmap.mmap]:
         with open(fetch_weights(path), "rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError as exc:
-        zoo = annexes.load("advice", "weights")
+        zoo = annexes.load("weights", "by name")
         advice = (zoo and zoo.source_of_weights(str(path))) or "check the path"
         raise WeightError(f"{path}: there is no such file; {advice}{hint_at_working_folder(path)}") from exc
     except (OSError, ValueError) as exc:
@@ -425,8 +425,13 @@ def _with_classes_of_network(
     return mixed
 
 
+def is_weights_name(source: str) -> bool:
+    """Whether weights are given by a name of the zoo: no URL, and no path with a folder or an ending."""
+    return not set("./") & set(source)
+
+
 def fetch_weights(source: str | Path) -> str:
-    """The path of a weight file, given by a path, a URL, or the name that an annex has for it.
+    """The path of a weight file, given by a path, a URL, or a name of the zoo.
 
     A URL is downloaded once for each version. It may end in `#sha256=` and the digest of the file, which is
     then checked.
@@ -436,7 +441,7 @@ def fetch_weights(source: str | Path) -> str:
         StoreAccessError: the store refuses.
     """
     url, digest = without_checksum(str(source))
-    named = annexes.load("weights", url)
+    named = annexes.load("weights", "by name") if is_weights_name(url) else None
     try:
         path = named.weights_file(url) if named else local_copy(url)
     except ObjectMissingError as error:

