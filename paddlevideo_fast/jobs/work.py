@@ -211,15 +211,15 @@ class Work:
         Raises:
             ToolError: with `merges`, outcomes are missing; else see `run_all`.
         """
-        found = dict(done or {})
+        outcome_of = dict(done or {})
         known = self._known()
         for task in tasks:
-            values = [] if task.name in found else known.get(task.name, [])
+            values = [] if task.name in outcome_of else known.get(task.name, [])
             outcomes = [outcome for value in reversed(values) if (outcome := task.restored(value))]
             best = min(outcomes, key=lambda outcome: bool(outcome.cause), default=None)
             if best and (self.merges or not best.cause):
-                found[task.name] = best
-        missing = [task for task in tasks if task.name not in found]
+                outcome_of[task.name] = best
+        missing = [task for task in tasks if task.name not in outcome_of]
         if self.merges and missing:
             raise ToolError(
                 f"--merge: {len(missing)} {what} have no result yet: wait for the end of all --shard jobs, "
@@ -230,14 +230,14 @@ class Work:
             print(done_already, file=sys.stderr, flush=True)
         shared = SharedFiles(self._lock, common_folder([file for task in missing for file in task.sources]))
         results = run_all(_do, missing, self.executor, what, shared, self._note)
-        found.update(zip([task.name for task in missing], results))
+        outcome_of.update(zip([task.name for task in missing], results))
         if self.shard is None:
-            return [found[task.name] for task in tasks]
+            return [outcome_of[task.name] for task in tasks]
         if self._remote is not None:  # for the merge, on whatever machine
             for journal in self._all_journals():
                 if isinstance(journal, Path):
                     put(journal, str(self._remote / journal.name))
-        failed = sum(bool(found[task.name].cause) for task in tasks)
+        failed = sum(bool(outcome_of[task.name].cause) for task in tasks)
         print(
             f"--shard {self.shard.number}/{self.shard.total}: {len(tasks)} {what} done, {failed} of them "
             "failed; when all shards are done, run the same command with --merge in place of --shard"
@@ -261,21 +261,21 @@ class Work:
         results = self.results(mine, what, {name: outcome for name, outcome in known.items() if outcome})
         if results is None:
             return None
-        found = dict(zip(mine, results))
+        outcomes = dict(zip(mine, results))
         if file:
-            kept |= {task.name: outcome for task, outcome in found.items() if not outcome.cause}
+            kept |= {task.name: outcome for task, outcome in outcomes.items() if not outcome.cause}
             write_lines(file, (json.dumps(entry) for entry in kept.items()))
-        return found
+        return outcomes
 
     def _all_journals(self) -> list[Any]:
         """The journals on this machine, and the journals that jobs have put into the store of the output."""
         if self._journals is None:
             return []
-        found: list[Any] = sorted(self._journals.parent.glob(f"{self._journals.name}*"))
+        journals: list[Any] = sorted(self._journals.parent.glob(f"{self._journals.name}*"))
         with contextlib.suppress(ObjectMissingError):  # nothing has been written there
             if self._remote is not None:
-                found += self._remote.glob(f"{self._journals.name}*")
-        return found
+                journals += self._remote.glob(f"{self._journals.name}*")
+        return journals
 
     def _known(self) -> dict[str, list[Any]]:
         """Name of a task → what journals say of it. Unfinished lines are passed over."""

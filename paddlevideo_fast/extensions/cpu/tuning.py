@@ -107,14 +107,14 @@ def malloc_variables() -> list[str]:
 
 def _first_processor(cpu_info: Path) -> dict[str, str]:
     """What the kernel says about the first processor; empty where it says nothing."""
-    found = {}
+    fields = {}
     with contextlib.suppress(OSError), cpu_info.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             key, _, value = line.partition(":")
             if not key.strip():
                 break
-            found[key.strip()] = value.strip()
-    return found
+            fields[key.strip()] = value.strip()
+    return fields
 
 
 def _libraries_of_paddle() -> Path | None:

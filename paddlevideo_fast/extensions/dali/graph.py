@@ -164,10 +164,10 @@ class ClipGraph:
         """
         clips, shapes = self._pipeline.share_outputs()
         try:
-            found = np.array((shapes.as_cpu() if hasattr(shapes, "as_cpu") else shapes).as_array())
+            sizes = np.array((shapes.as_cpu() if hasattr(shapes, "as_cpu") else shapes).as_array())
             if self.shape.device_id is None:
-                return np.array(clips.as_array()), found
-            return self._to_paddle(clips.as_tensor()), found
+                return np.array(clips.as_array()), sizes
+            return self._to_paddle(clips.as_tensor()), sizes
         finally:
             self._pipeline.release_outputs()
 

@@ -175,10 +175,10 @@ class FeatureWriter:
         with _telling(self.folder):
             if len(rows):
                 index.take_shape(features.shape[1:])
-                found = list(features.shape[1:])
-                if found != index.shape:
+                shape = list(features.shape[1:])
+                if shape != index.shape:
                     raise FeatureError(
-                        f"{self.folder}: features of shapes {index.shape} and {found}: end the transforms "
+                        f"{self.folder}: features of shapes {index.shape} and {shape}: end the transforms "
                         "with a crop to one size"
                     )
                 shards, positions = np.divmod(rows, index.rows_of_shard)
@@ -312,8 +312,8 @@ def _compare(folder: Path, name: str, expected: Any, content: bool = True) -> No
     with _telling(folder):
         path = folder / name
         size = {"size": path.stat().st_size} if path.is_file() else None
-        found = fingerprint(path) if content and size else size
-        if not isinstance(expected, dict) or found != {key: expected.get(key) for key in found or {"size"}}:
+        actual = fingerprint(path) if content and size else size
+        if not isinstance(expected, dict) or actual != {key: expected.get(key) for key in actual or {"size"}}:
             state = "is altered" if size else "is missing"
             raise FeatureError(f"{path}: {state}; remove the folder and compute the features again")
 
@@ -409,7 +409,7 @@ class FeatureLoader:
         """There are no workers to end."""
 
     def _batch(self, requests: Sequence[ClipRequest]) -> Batch:
-        found: list[tuple[int, int, int]] = []  # row, record, view
+        entries: list[tuple[int, int, int]] = []  # row, record, view
         incidents: list[DecodeFailure] = []
         num_crops = self.dataset.num_crops
         for request in requests:
@@ -418,10 +418,10 @@ class FeatureLoader:
                 failure = self.stored.index.failed.get(row)
                 if failure is None:
                     view = 0 if self.dataset.training else request.view
-                    found += [(row + crop, index, view * num_crops + crop) for crop in range(num_crops)]
+                    entries += [(row + crop, index, view * num_crops + crop) for crop in range(num_crops)]
                     break
                 incidents.append(DecodeFailure(failure[0], "failed", failure[1]))
-        rows, ids, views = np.array(found, np.int64).reshape(-1, 3).T
+        rows, ids, views = np.array(entries, np.int64).reshape(-1, 3).T
         features, labels = (np.asarray(array[rows]) for array in (self.stored.features, self.stored.labels))
         return Batch(features, labels, ids, views, incidents)
 

@@ -178,9 +178,9 @@ def _base_file(base: LoraBase, pretrained: str | None, path: str) -> str:
             if file.stat().st_size == base.size and fingerprint(file)["sha256"] == base.sha256:
                 return str(file)
             others.append(str(source))
-    found = f"'{others[0]}' is another file than it was" if others else f"'{base.path}' is missing"
+    reason = f"'{others[0]}' is another file than it was" if others else f"'{base.path}' is missing"
     raise WeightError(
-        f"{path}: holds only what LoRA trained, and {found} (SHA-256 {base.sha256[:12]}…): put that file "
+        f"{path}: holds only what LoRA trained, and {reason} (SHA-256 {base.sha256[:12]}…): put that file "
         "back, or name it in MODEL.backbone.pretrained"
     )
 

@@ -131,14 +131,14 @@ class Lora(Extension):
     def _chosen(self, model: nn.Layer, linear: dict[str, nn.Linear]) -> list[str]:
         """Names of the layers that get matrices, out of `linear`."""
         parts = _ATTENTION if self.layers is None else self.layers
-        found = [names_in(model, part, linear) for part in parts]
-        if self.layers and [] in found:
-            number, text = found.index([]), f"fits no linear layer; there are {_some(linear)}"
+        matches = [names_in(model, part, linear) for part in parts]
+        if self.layers and [] in matches:
+            number, text = matches.index([]), f"fits no linear layer; there are {_some(linear)}"
             raise ConfigError(f"LORA.layers.{number}={parts[number]}: {text}")
-        if self.layers is None and not any(found):
+        if self.layers is None and not any(matches):
             text = f"the network has no attention; name some of its linear layers: {_some(linear)}"
             raise ConfigError(f"LORA.layers: {text}")
-        chosen = [*dict.fromkeys(itertools.chain(*found))]
+        chosen = [*dict.fromkeys(itertools.chain(*matches))]
         for name in chosen:
             inputs, outputs = linear[name].weight.shape
             if self.rank > min(inputs, outputs):

@@ -71,12 +71,12 @@ def grad_cam(
         Transactions on Image Processing 30, 2021, section III.
     """
     network = _network(model)
-    found = _maps(network, clips, class_id)
-    if stage is not None and stage not in found:
-        text = f"stage {stage}: has no map that reaches the logits; take one of {', '.join(found)}"
+    maps_of_stage = _maps(network, clips, class_id)
+    if stage is not None and stage not in maps_of_stage:
+        text = f"stage {stage}: has no map that reaches the logits; take one of {', '.join(maps_of_stage)}"
         raise ExplanationError(text)
     has_tokens = network.backbone.has_tokens or network.backbone.data_format == "NLC"
-    maps = found[stage or _chosen(found, has_tokens)]
+    maps = maps_of_stage[stage or _chosen(maps_of_stage, has_tokens)]
     axes = [network.layout.index(axis) for axis in "THW"]
     size = [clips.shape[axis] for axis in axes]
     if has_tokens:
@@ -114,14 +114,14 @@ def _maps(network: Recognizer, clips: paddle.Tensor, class_id: int | None) -> di
         class_id = _class_in(logits[0].numpy(), class_id)
         flat = [(stage, output) for stage, each in outputs.items() for output in each]
         slopes = paddle.grad(logits[0, class_id], [one for _, one in flat], allow_unused=True)
-    found: dict[str, Maps] = {}
+    maps_of_stage: dict[str, Maps] = {}
     for (stage, output), slope in zip(flat, slopes):
         if slope is None:
             continue
         values, slope = (network.backbone.maps(each.astype("float32"), clips) for each in (output, slope))
         if values is not None and bool(slope.any()):
-            found[stage] = [*found.get(stage, ()), (values.detach(), slope)]
-    return found
+            maps_of_stage[stage] = [*maps_of_stage.get(stage, ()), (values.detach(), slope)]
+    return maps_of_stage
 
 
 def _class_in(scores: np.ndarray, class_id: int | None) -> int:
@@ -170,13 +170,15 @@ def _watched(
     )
 
 
-def _chosen(found: Mapping[str, Maps], has_tokens: bool) -> str:
+def _chosen(maps_of_stage: Mapping[str, Maps], has_tokens: bool) -> str:
     """The stage that `grad_cam` takes by default.
 
     Raises:
         ExplanationError: no stage has a map.
     """
-    cells = {stage: max(min(values.shape[2:4]) for values, _ in maps) for stage, maps in found.items()}
+    cells = {
+        stage: max(min(values.shape[2:4]) for values, _ in maps) for stage, maps in maps_of_stage.items()
+    }
     if not cells:
         raise ExplanationError(f"Grad-CAM: no stage of the network has a map of the clip; {_INSTEAD}")
     if has_tokens:

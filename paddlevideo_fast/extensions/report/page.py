@@ -146,11 +146,11 @@ def render(page: Page) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of this package, Python, and the packages that compute and decode."""
-    found = {"paddlevideo_fast": __version__, "Python": platform.python_version()}
+    packages = {"paddlevideo_fast": __version__, "Python": platform.python_version()}
     for name in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):  # one build of Paddle is always missing
-            found[name] = metadata.version(name)
-    return {**found, "platform": platform.platform()}
+            packages[name] = metadata.version(name)
+    return {**packages, "platform": platform.platform()}
 
 
 def _shown(value: Any) -> str:

@@ -438,13 +438,13 @@ def flattened(values: Mapping[str, Any]) -> dict[str, str | int | float]:
 
     Only text and numbers stay; a truth value becomes 0 or 1.
     """
-    found: dict[str, str | int | float] = {}
+    scalars: dict[str, str | int | float] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            found.update(flattened({f"{key}.{name}": item for name, item in value.items()}))
+            scalars.update(flattened({f"{key}.{name}": item for name, item in value.items()}))
         elif isinstance(value, (str, int, float)):
-            found[key] = int(value) if isinstance(value, bool) else value
-    return found
+            scalars[key] = int(value) if isinstance(value, bool) else value
+    return scalars
 
 
 @EXTENSIONS.register("TRACKERS", "use_visualdl")

@@ -95,13 +95,13 @@ class RemoteFile(io.RawIOBase):
             blocks.forget(self, number)
 
     def _numbers(self, ranges: Iterable[Range], block_bytes: int) -> list[int]:
-        found: set[int] = set()
+        numbers: set[int] = set()
         for offset, size in ranges:
             if offset < 0 or size < 0 or offset + size > self.size:
                 raise ValueError(f"{self.name}: bytes {offset} to {offset + size} of {self.size}")
             if size:
-                found.update(range(offset // block_bytes, (offset + size - 1) // block_bytes + 1))
-        return sorted(found)
+                numbers.update(range(offset // block_bytes, (offset + size - 1) // block_bytes + 1))
+        return sorted(numbers)
 
     def readable(self) -> bool:
         return True

@@ -161,20 +161,20 @@ class BlockFolder:
 
         A sixteenth of the cache goes at a time, because to look at all blocks takes long.
         """
-        found: list[tuple[int, int, str]] = []
+        files: list[tuple[int, int, str]] = []
         oldest_part_ns = time.time_ns() - int(_PART_SEC * 1e9)
         for entry in _entries(self.folder):
             with contextlib.suppress(FileNotFoundError):
                 status = entry.stat()
                 if not entry.name.endswith(_PART):
-                    found.append((status.st_mtime_ns, status.st_size, entry.path))
+                    files.append((status.st_mtime_ns, status.st_size, entry.path))
                 elif status.st_mtime_ns < oldest_part_ns:  # of a process that was killed
                     os.unlink(entry.path)
-        total = sum(size for _, size, _ in found)
+        total = sum(size for _, size, _ in files)
         is_full = total > self.max_bytes
         if is_full and self.when_full:
             warn_once(get_logger(), f"{self.folder}: is full: {self.when_full}")
-        for _, size, path in sorted(found) if is_full else ():
+        for _, size, path in sorted(files) if is_full else ():
             if total <= self.max_bytes - self.max_bytes // 16:
                 break
             with contextlib.suppress(FileNotFoundError):

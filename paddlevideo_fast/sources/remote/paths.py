@@ -113,8 +113,8 @@ class UrlPath(str):
 
     def stat(self, **_: Any) -> Any:
         """Size and version, as far as `os.stat` has fields for them."""
-        found = stores.stat(self)
-        return SimpleNamespace(st_size=found.size, st_mtime_ns=found.version)
+        status = stores.stat(self)
+        return SimpleNamespace(st_size=status.size, st_mtime_ns=status.version)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Removes the object."""

@@ -222,8 +222,8 @@ class _Driver:
 
     def names(self, url: str) -> list[str]:
         own, names = self.fs._strip_protocol(url).rstrip("/"), []
-        for found in self.fs.ls(url, detail=True):
-            path, is_folder = found["name"].rstrip("/"), found["type"] == "directory"
+        for entry in self.fs.ls(url, detail=True):
+            path, is_folder = entry["name"].rstrip("/"), entry["type"] == "directory"
             if path and not (is_folder and path == own):  # a folder in it with an empty name
                 names.append(path.rpartition("/")[2] + "/" * is_folder)
         return sorted(names)
@@ -260,12 +260,12 @@ class _S3Driver(_Driver):
             wanted["VersionId"] = of_version
 
         async def answer() -> bytes:
-            found = await self.fs._call_s3("get_object", **wanted)
-            body = found["Body"]
+            answer = await self.fs._call_s3("get_object", **wanted)
+            body = answer["Body"]
             try:
-                if version and _version_of(found) != version:
+                if version and _version_of(answer) != version:
                     raise _changed(url)
-                if int(found["ContentLength"]) != size:
+                if int(answer["ContentLength"]) != size:
                     raise TransientError("the answer has another length than was asked for", alive=True)
                 return await body.read()
             finally:
@@ -281,8 +281,8 @@ class _HTTPDriver(_Driver):
         return self.run(self._answer, url, 0, 1, None)[1]
 
     def read(self, url: str, offset: int, size: int, version: str) -> bytes:
-        data, found = self.run(self._answer, url, offset, size, offset, size=size)
-        if version and found.version != version:
+        data, stat = self.run(self._answer, url, offset, size, offset, size=size)
+        if version and stat.version != version:
             raise _changed(url)
         return data
 
@@ -311,9 +311,9 @@ class _HTTPDriver(_Driver):
             if headers.get("Content-Encoding", "identity") != "identity":
                 raise ObjectError(url, "the server compresses it, so ranges cannot be read")
             total = _total_bytes(answer.status, headers, offset, size)
-            found = Stat(total, _version_of(headers))
+            stat = Stat(total, _version_of(headers))
             if wanted is None:
-                return b"", found
+                return b"", stat
             if answer.status == 200 and (offset, size) != (0, total):
                 raise TransientError("the server sends the whole file in place of a range", alive=True)
             pieces, num_bytes = [], 0
@@ -322,7 +322,7 @@ class _HTTPDriver(_Driver):
                 num_bytes += len(piece)
                 if num_bytes > size:
                     break
-        return _whole(b"".join(pieces), size), found
+        return _whole(b"".join(pieces), size), stat
 
 
 def _total_bytes(status: int, headers: Mapping[str, str], offset: int, size: int) -> int:

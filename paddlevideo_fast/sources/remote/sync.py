@@ -44,18 +44,18 @@ def fetched(url: str) -> str:
         StoreAwayError, StoreAccessError: its store does not answer, or refuses.
         OSError: the copy cannot be written.
     """
-    found = stores.stat(url)
-    digest = hashlib.blake2b(f"{url}\0{found.version}\0{found.size}".encode(), digest_size=16).hexdigest()
+    stat = stores.stat(url)
+    digest = hashlib.blake2b(f"{url}\0{stat.version}\0{stat.size}".encode(), digest_size=16).hexdigest()
     target = cache_folder() / "files" / digest / (as_path(url).name or "file")
     if not target.is_file():
-        _download(url, found, target)
+        _download(url, stat, target)
     return str(target)
 
 
-def _download(url: str, found: stores.Stat, target: Path) -> None:
+def _download(url: str, stat: stores.Stat, target: Path) -> None:
     with atomic_write(target) as partial, open(partial, "wb") as file:
-        for at in range(0, found.size, _PIECE_BYTES):
-            file.write(stores.read_range(url, at, min(_PIECE_BYTES, found.size - at), found.version))
+        for at in range(0, stat.size, _PIECE_BYTES):
+            file.write(stores.read_range(url, at, min(_PIECE_BYTES, stat.size - at), stat.version))
 
 
 @contextlib.contextmanager
@@ -89,12 +89,12 @@ def mirrored(folder: str | Path) -> Iterator[Path]:
 
 def _names(folder: Path) -> list[str]:
     """The files below a folder, marks last; without temporary files, locks and what is aside."""
-    found = []
+    names = []
     for path in folder.rglob("*"):
         parts = path.relative_to(folder).parts
         if path.is_file() and not any(part.startswith(_LOCAL_ONLY) for part in parts):
-            found.append("/".join(parts))
-    return sorted(found, key=lambda name: (name.endswith(_MARK), name))
+            names.append("/".join(parts))
+    return sorted(names, key=lambda name: (name.endswith(_MARK), name))
 
 
 class _State(NamedTuple):
@@ -162,9 +162,9 @@ class Mirror(OutputFolder):
     def fetch_all(self) -> None:
         """Fetches all files, also those in folders; see `fetch`."""
         with contextlib.suppress(stores.ObjectMissingError):
-            found = walk(as_path(self.url))
+            folders = walk(as_path(self.url))
             self._bring(
-                [join(folder, file)[len(self.url) + 1 :] for folder, _, files in found for file in files]
+                [join(folder, file)[len(self.url) + 1 :] for folder, _, files in folders for file in files]
             )
 
     def fetch_named(self, names: Sequence[str]) -> None:
@@ -176,10 +176,10 @@ class Mirror(OutputFolder):
             if name.startswith(_LOCAL_ONLY):
                 continue
             url, path = join(self.url, name), self.folder / name
-            found, before = stores.stat(url), self._same.get(name)
-            if not path.is_file() or before is None or before.version != found.version:
-                _download(url, found, path)
-                self._same[name] = _State(*_look(path), found.version)
+            stat, before = stores.stat(url), self._same.get(name)
+            if not path.is_file() or before is None or before.version != stat.version:
+                _download(url, stat, path)
+                self._same[name] = _State(*_look(path), stat.version)
         self._note()
 
     def discard(self, files: Iterable[Path]) -> None:

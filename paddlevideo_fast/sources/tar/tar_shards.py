@@ -89,18 +89,18 @@ class TarShard:
                 if start.startswith(_GZIP) or start == _ZSTD:
                     text = "is compressed, and only a plain .tar is read: unpack it"
                     raise ShardError(f"{self.path}: {text}")
-                found, begin = list[Member](), 0
+                members, begin = list[Member](), 0
                 while begin >= 0:
                     file.seek(begin)
                     with tarfile.open(fileobj=file, mode="r:") as tar:
-                        found += [self._member(tar, info, wants_text) for info in tar if _is_file(info)]
+                        members += [self._member(tar, info, wants_text) for info in tar if _is_file(info)]
                         begin = _next_tar(file, tar.offset)
         except (tarfile.TarError, ValueError) as error:
             text = f"is no tar, or is damaged or cut off: {error}; write or copy it again"
             raise ShardError(f"{self.path}: {text}") from None
         except OSError as error:
             raise ShardError(f"{self.path}: cannot be read: {cause_of(error)}") from None
-        return found
+        return members
 
     def open(self, where: str, offset: int, size: int) -> io.BufferedReader:
         """A file object of the bytes of a member. Of a tar at a URL, all of them are fetched at once.

@@ -99,18 +99,20 @@ class WebDataset(ShardedDataset):
 
     def read_records(self) -> list[VideoRecord]:
         if not isinstance(self.decoder, VideoDecoder) or self.decoder.backend not in ("auto", "pyav"):
-            found = getattr(self.decoder, "backend", type(self.decoder).__name__)
-            raise LoaderError(f"WebDataset: {found} reads no videos in shards; set backend: pyav in decode")
+            reader = getattr(self.decoder, "backend", type(self.decoder).__name__)
+            raise LoaderError(f"WebDataset: {reader} reads no videos in shards; set backend: pyav in decode")
         maps: Any = LRUCache(_MAX_MAPS)
         paths = shard_paths(self.file_path, self.data_prefix)
         with ThreadPoolExecutor(_NUM_OPENED) as threads:
             self.shards = list(threads.map(lambda path: TarShard(path, maps), paths))
-            found = list(threads.map(self._samples_of, self.shards))
+            samples_of_shards = list(threads.map(self._samples_of, self.shards))
         # offset and size of each video: few bytes, because each worker may come to have a copy
-        self._ranges = [np.array([sample[1:3] for sample in samples], np.int64) for samples in found]
+        self._ranges = [
+            np.array([sample[1:3] for sample in samples], np.int64) for samples in samples_of_shards
+        ]
         numbers = ClassNumbers(self.class_names)
         records = []
-        for shard_no, (shard, samples) in enumerate(zip(self.shards, found)):
+        for shard_no, (shard, samples) in enumerate(zip(self.shards, samples_of_shards)):
             for index, sample in enumerate(samples):
                 path = f"{shard.path}:{sample.name}"
                 labels = tuple(numbers.of(label, f"{path}: label") for label in sample.labels)
@@ -129,20 +131,20 @@ class WebDataset(ShardedDataset):
         return any(file_system(shard.source).fetches_ahead() for shard in self.shards)
 
     def open(self, record: VideoRecord) -> VideoReader:
-        shard, offset, size = self._found(record)
+        shard, offset, size = self._range_of(record)
         assert isinstance(self.decoder, VideoDecoder)
         return self.decoder.open_source(shard.open(record.path, offset, size))
 
     def fetch(self, requests: Sequence[ClipRequest]) -> int:
         """Brings the video of the requests into the cache: all of it, for the reader needs its index."""
         record = self.records[requests[0].index]
-        shard, offset, size = self._found(record)
+        shard, offset, size = self._range_of(record)
         try:
             return shard.data.fetch([(offset, size)])
         except ObjectError as error:
             raise VideoDecodeError(record.path, error.cause) from None
 
-    def _found(self, record: VideoRecord) -> tuple[TarShard, int, int]:
+    def _range_of(self, record: VideoRecord) -> tuple[TarShard, int, int]:
         shard_no, index = record.position
         offset, size = self._ranges[shard_no][index].tolist()
         return self.shards[shard_no], offset, size
@@ -201,10 +203,10 @@ def samples_of(shard: TarShard, label_key: str | bool | None = None) -> list[_Sa
             text = f"has both {other.name} and {member.name}; a sample ends at the first dot of its name"
             raise AnnotationError(f"{shard.path}: {shown(key)}: {text}")
     samples = []
-    for key, found in groups.items():
+    for key, members in groups.items():
         where = f"{shard.path}: {shown(key)}"
-        labels = [] if label_key is False else _labels(where, found, label_key)
-        if video := found.get(_VIDEO):
+        labels = [] if label_key is False else _labels(where, members, label_key)
+        if video := members.get(_VIDEO):
             samples.append(_Sample(video.name, video.offset, video.size, labels))
         elif label_key is not False:
             raise AnnotationError(f"{where}: has a label and no video ({', '.join(VIDEO_EXTENSIONS)})")
@@ -220,15 +222,15 @@ def _kind_of(name: str) -> str:
     return _VIDEO if stem and os.path.splitext(name)[1] in VIDEO_EXTENSIONS else ""
 
 
-def _labels(where: str, found: dict[str, Member], label_key: str | bool | None) -> list[int | str]:
+def _labels(where: str, members: dict[str, Member], label_key: str | bool | None) -> list[int | str]:
     try:
-        if _CLS in found and label_key is None:
-            text = found[_CLS].text.decode().strip()
+        if _CLS in members and label_key is None:
+            text = members[_CLS].text.decode().strip()
             return _checked(int(text) if text.isdecimal() else text)
-        if _JSON not in found:
+        if _JSON not in members:
             needed = ".cls or .json" if label_key is None else f".json with the key {shown(label_key)}"
             raise ValueError(f"has no {needed}, which says its label")
-        content = json.loads(found[_JSON].text)
+        content = json.loads(members[_JSON].text)
         keys = LABEL_KEYS if label_key is None else (label_key,)
         for key in keys if isinstance(content, dict) else ():
             if key in content:
@@ -260,36 +262,36 @@ def shard_paths(file_path: str, data_prefix: str | None = None) -> list[str]:
         AnnotationError: there is none, or a folder lacks some of its set.
     """
     try:
-        found = _matching(file_path)
-        if found is None:
+        paths = _matching(file_path)
+        if paths is None:
             lines = [line.strip() for line in read_names(file_path) if line.strip()]
             lines = [join(data_prefix, line) if data_prefix else line for line in lines]
-            found = [path for line in lines for path in _matching(line) or [line]]
+            paths = [path for line in lines for path in _matching(line) or [line]]
     except (OSError, ValueError) as error:
         text = f"{cause_of(error)}; {_EXPECTED}{hint_at_working_folder(file_path)}"
         raise AnnotationError(f"{file_path}: {text}") from None
-    if not found:
+    if not paths:
         raise AnnotationError(
             f"{file_path}: there is no .tar; {_EXPECTED}{hint_at_working_folder(file_path)}"
         )
-    return found
+    return paths
 
 
 def _matching(text: str) -> list[str] | None:
     """The shards that a folder or a pattern names; None: it is neither."""
-    found: list[str] = []
+    paths: list[str] = []
     for path in [text] if not scheme_of(text) and os.path.exists(text) else _expanded(text):
         bare = bare_url(path)
         if "*" in bare:
             url = as_path(path)
-            found += sorted(map(str, url.parent.glob(url.name)) if scheme_of(path) else glob.glob(path))
+            paths += sorted(map(str, url.parent.glob(url.name)) if scheme_of(path) else glob.glob(path))
         elif bare.lower().endswith(".tar"):
-            found.append(path)
+            paths.append(path)
         elif as_path(path).is_dir():
-            found += _in_folder(path)
+            paths += _in_folder(path)
         else:
             return None
-    return found
+    return paths
 
 
 def _in_folder(folder: str) -> list[str]:
@@ -310,16 +312,16 @@ def _in_folder(folder: str) -> list[str]:
 
 def _expanded(text: str) -> list[str]:
     """A text with braces, as shells expand them: `{008..010}` and `{a,b}`."""
-    found = _BRACES.search(text)
-    if found is None:
+    match = _BRACES.search(text)
+    if match is None:
         return [text]
-    words = found[1].split(",")
-    if found[2]:
-        width = len(found[2]) if found[2].startswith("0") else 0
+    words = match[1].split(",")
+    if match[2]:
+        width = len(match[2]) if match[2].startswith("0") else 0
         words = [
-            f"{number:0{width}}" for number in range(int(found[2]), int(found[3]) + 1)[: _MAX_SHARDS + 1]
+            f"{number:0{width}}" for number in range(int(match[2]), int(match[3]) + 1)[: _MAX_SHARDS + 1]
         ]
-    rest = _expanded(text[found.end() :])
+    rest = _expanded(text[match.end() :])
     if len(words) * len(rest) > _MAX_SHARDS:
         raise ValueError(f"names more than {_MAX_SHARDS:,} shards")
-    return [text[: found.start()] + word + end for word in words for end in rest]
+    return [text[: match.start()] + word + end for word in words for end in rest]

@@ -212,14 +212,14 @@ def _spans_of_classes(
         except VideoDecodeError as error:
             raise AnnotationError(f"{file_path}:{record.line}: {error}") from None
         spans += [((edges[own[0]], edges[own[1]]), label) for label in record.labels]
-    found: dict[int, list[Part]] = {}
+    parts: dict[int, list[Part]] = {}
     for (first, stop), label in sorted(spans):
-        of_class = found.setdefault(label, [])
+        of_class = parts.setdefault(label, [])
         if of_class and first < of_class[-1][1]:
             first, before = of_class.pop()
             stop = max(stop, before)
         of_class.append((first, stop))
-    return found
+    return parts
 
 
 def _labels_of(window: Window, spans: Mapping[int, Sequence[Part]], has_several: bool) -> tuple[int, ...]:
