@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from paddlevideo_fast.apps.zoo import packages
 from paddlevideo_fast.apps.zoo.zoo import (
     best_first,
     published_results,
@@ -153,6 +152,8 @@ def weights_file(name: str) -> str:
     if os.path.exists(name):
         return name
     if "package" in sources_of_weights().get(name, {}):
+        from paddlevideo_fast.apps.zoo import packages  # and Paddle with it
+
         return packages.weights_file(name)
     source = source_of(name)
     if source is None:
