@@ -12,7 +12,7 @@ from paddlevideo_fast.apps.data.clips import open_clip
 from paddlevideo_fast.apps.data.frames import encode_image, stored_size
 from paddlevideo_fast.apps.data.lists import read_records
 from paddlevideo_fast.apps.data.sets import of_sets
-from paddlevideo_fast.apps.data.spans import OutputList, Part, Stored, open_part, part_name
+from paddlevideo_fast.apps.data.spans import OutputList, Part, Stored, open_part, part_name, refuse_boxes
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.decode import FrameFolderReader, VideoReader
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, decode_image, is_jpeg, read_image
@@ -192,11 +192,12 @@ def _read_sources(args: argparse.Namespace) -> tuple[list[VideoRecord], list[Sou
 
     Raises:
         AnnotationError: the list is missing or malformed.
-        ToolError: two records would get one name.
+        ToolError: two records would get one name, or one has a box or a track.
     """
     suffix = args.suffix if args.kind == "frames" else ""
     names = read_records(args.list, args.kind, None, suffix, args.classes)
     records = read_records(args.list, args.kind, args.data_prefix, args.suffix, args.classes)
+    refuse_boxes(records, args.list)
     sources: list[Source] = []
     names_of_urls: dict[str, str] = {}
     for one, record in zip(names, records):

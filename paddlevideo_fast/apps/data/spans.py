@@ -109,13 +109,7 @@ class OutputList:
                 f"--output {args.output}: the new list would replace {args.list}; choose another folder"
             )
         records = read_records(args.list, "video", args.data_prefix, args.suffix, args.classes)
-        for record in records:
-            if record.more:
-                raise ToolError(
-                    f"{args.list}:{record.line}: a box or a track is about the pictures and frames of its "
-                    "video: store the videos by a list without them, and add the fields to the new list, "
-                    "with the size of the earlier pictures as picture"
-                )
+        refuse_boxes(records, args.list)
         names = stored_names(records, args.list, args.data_prefix, args.output, ending)
         return cls(args.list, records, names, args.output)
 
@@ -141,6 +135,17 @@ class OutputList:
         paths = {name: record.path for name, record in self.entries}
         failed = [(paths[name], one.cause) for name, one in stored.items() if one.cause]
         return report_failures([*self.left_out, *failed], len(self.left_out) + len(stored), file)
+
+
+def refuse_boxes(records: Sequence[VideoRecord], source: Path) -> None:
+    """Raises `ToolError` where a record of the list `source` has a box or a track."""
+    for record in records:
+        if record.more:
+            raise ToolError(
+                f"{source}:{record.line}: a box or a track is about the pictures and frames of its video: "
+                "store the videos by a list without them, and add the fields to the new list, with the size "
+                "of the earlier pictures as picture"
+            )
 
 
 def part_name(name: str, span: Span | None, ending: str | None = None, keeps_ending: bool = False) -> str:

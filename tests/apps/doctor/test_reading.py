@@ -9,7 +9,7 @@ from paddlevideo_fast.assembly import plan_run, training_setup
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.loader import ClipRequest
 from tests.loader.building import dataset_of
-from tests.sources.tracks.test_tracks import write_people
+from tests.support.tracked_people import write_people
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from paddlevideo_fast.apps.predict.tracks import TrackedVideo
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.loader import ClipRequest, build_dataset
 from paddlevideo_fast.modeling import Preprocess
-from tests.sources.tracks.test_tracks import (
+from tests.support.tracked_people import (
     HEADER,
     LENGTH,
     SIDE,

@@ -3,11 +3,11 @@
 import json
 import pickle
 
-import av
 import cv2
 import numpy as np
 import pytest
 
+from paddlevideo_fast.apps.data.frames import extract
 from paddlevideo_fast.apps.data.packing import pack
 from paddlevideo_fast.apps.data.videos import prepare_list
 from paddlevideo_fast.decode import open_video
@@ -17,50 +17,25 @@ from paddlevideo_fast.jobs.list_lines import json_line
 from paddlevideo_fast.jobs.run import ToolError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.tables import list_rows
+from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
 from paddlevideo_fast.sources.tracks.files import read_tracks
 from paddlevideo_fast.sources.tracks.records import BoxCrops
 from tests.loader.building import dataset_of, loader_of
-from tests.support.numbered_clips import draw, read_number
+from tests.support.numbered_clips import read_number
+from tests.support.tracked_people import (
+    HEADER,
+    LENGTH,
+    SIDE,
+    SIZE,
+    corner,
+    mot,
+    rows_of,
+    ultralytics,
+    write_people,
+)
 
-SIDE, SIZE, LENGTH = 48, (200, 120), 40
 DENSE = {"name": "DecodeSampler", "num_frames": 4, "sampling_rate": 2, "target_fps": 25}
 SCALE = [{"Scale": {"short_size": SIDE, "fixed_ratio": False}}, {"CenterCrop": {"target_size": SIDE}}]
-HEADER = "frame,time,id,x1,y1,x2,y2\n"
-
-
-def corner(number, person=1):
-    """Left and top of the picture that a person is, which moves every second frame."""
-    at = number // 2 * 2
-    return (2 + 3 * at, 4 + at // 2) if person == 1 else (140 - 2 * at, 72)
-
-
-def write_people(path, people=(1, 2), size=SIZE, length=LENGTH):
-    """A grey video in which each person is a square with the number of the frame, 500 more for person 2."""
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=25)
-        stream.width, stream.height, stream.pix_fmt = *size, "yuv444p"
-        stream.options = {"crf": "10", "g": "10"}
-        for number in range(length):
-            frame = np.full((size[1], size[0], 3), 128, np.uint8)
-            for person in reversed(people):
-                left, top = corner(number, person)
-                frame[top : top + SIDE, left : left + SIDE] = draw(number + 500 * (person - 1), SIDE, SIDE)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, "rgb24")))
-        container.mux(stream.encode())
-    return path
-
-
-def rows_of(frames, person=1):
-    return [(number, person, *corner(number, person)) for number in frames]
-
-
-def ultralytics(rows):
-    lines = (f"{n},{n / 25:.3f},{person},{x},{y},{x + SIDE},{y + SIDE}\n" for n, person, x, y in rows)
-    return HEADER + "".join(lines)
-
-
-def mot(rows):
-    return "".join(f"{n + 1},{person},{x}.0,{y}.0,{SIDE},{SIDE},0.9,-1,-1,-1\n" for n, person, x, y in rows)
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +169,24 @@ def test_margin_and_padding():
     np.testing.assert_array_equal(crops.cut(frame, 2), padded[30 + 41 : 30 + 69, 30 + 81 : 30 + 109])
 
 
+def test_pixels_that_are_not_square():
+    """A box of 60×90 pixels of a picture that is read with half the width that it is shown with."""
+    crops = BoxCrops(np.array([[10, 0, 40, 90.0]]), 0.0, pixel_aspect=2.0)
+    assert (crops.width, crops.height, crops.square_size) == (45, 90, (90, 90))
+    frame = np.zeros((100, 100, 3), np.uint8)
+    frame[:, 10:40] = 255
+    assert crops.cut(frame, 0)[0, :, 0].tolist() == [0] * 7 + [255] * 30 + [0] * 8
+
+
+def test_frames_that_runs_share_make_the_same_clips(root, tmp_path):
+    fields = [{"track": "a.csv", "track_id": person} for person in (1, 2)]
+    shared = [dataset(root, *fields, frames_cache=FrameCache(tmp_path / "frames", 1.0)) for _ in range(2)]
+    for index in range(2):
+        expected = clip(dataset(root, *fields), index)
+        for data in shared:
+            np.testing.assert_array_equal(clip(data, index), expected)
+
+
 def test_multigrid_flips_and_several_crops(root):
     fields = {"track": "a.csv", "track_id": 1}
     data = dataset(root, fields, transform=[*SCALE, {"RandomFlip": {"p": 1.0}}], training=True)
@@ -309,11 +302,12 @@ def test_a_part_of_a_reader_that_is_damaged_is_as_before(root):
         data.part(reader, data.records[0])
 
 
-def test_tools_that_store_videos_anew_refuse_such_lists_and_lists_keep_the_fields(root, tmp_path):
+@pytest.mark.parametrize("tool", [prepare_list, pack, extract])
+def test_tools_that_store_videos_anew_refuse_such_lists(root, tmp_path, tool):
     dataset(root, {"track": "a.csv", "track_id": 1})
     arguments = ["--list", root / "x.jsonl", "--data_prefix", root, "--output", tmp_path / "out"]
     with pytest.raises(ToolError, match=r"x\.jsonl:1: a box or a track is about the pictures and frames"):
-        prepare_list([*map(str, arguments)])
+        tool([*map(str, arguments)])
     (row,) = list_rows(str(root / "x.jsonl"))
     assert json.loads(json_line(row)) == {"path": "a.mp4", "label": 0, "track": "a.csv", "track_id": 1}
 

@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from paddlevideo_fast.cli import main
-from tests.sources.tracks.test_tracks import LENGTH, corner, ultralytics, write_people
 from tests.support.launching import overriding
+from tests.support.tracked_people import LENGTH, corner, ultralytics, write_people
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +59,12 @@ def test_a_run_that_is_resumed_equals_one_that_was_not(config, tmp_path, assert_
 def test_wrong_settings_name_the_key(config, assert_refused, keys, text):
     key = "DATASET.train.tracks"
     assert text in assert_refused(config, f"-o #1  {key}", f"{key}={{{keys}}}")
+
+
+def test_multigrid_trains_along_tracks(config, run_main):
+    text = config.read_text().replace(
+        "epochs: 2", "epochs: 2\nMULTIGRID: {SHORT_CYCLE: true, LONG_CYCLE: false}"
+    )
+    config.write_text(text.replace("target_size: 40", "target_size: 32"))
+    sample = "PIPELINE.train.sample={name: DecodeSampler, num_frames: 4, sampling_rate: 2}"
+    run_main(config, "--multigrid", *overriding(sample, "DATASET.batch_size=2"))
