@@ -1,5 +1,6 @@
 """Merged tokens against the plain network: time of a batch and top-1, all in turn in one process."""
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -56,7 +57,9 @@ def run(
             predicted[name][turn] = networks[name](clips(turn)).argmax(axis=1).numpy()
 
     num_rounds = -(-len(labels) // batch_size) if weights else rounds
-    seconds = time_in_turn({each: partial(passes, each) for each in numbers}, num_rounds, warmup=2)
+    clock = time.process_time if paddle.get_device() == "cpu" else time.perf_counter
+    sides = {each: partial(passes, each) for each in numbers}
+    seconds = time_in_turn(sides, num_rounds, warmup=2, clock=clock)
     rows = compared(seconds, _PLAIN)
     for name, row in rows.items() if weights else ():
         found = np.concatenate([predicted[name][turn] for turn in range(num_rounds)])

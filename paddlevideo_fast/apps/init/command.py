@@ -20,12 +20,12 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from paddlevideo_fast.apps.data.lists import class_names
-from paddlevideo_fast.apps.init import init_dataset
+from paddlevideo_fast.apps.init import choice, init_dataset, together
 from paddlevideo_fast.apps.init.init_dataset import Entry, Found, Probe, Source
 from paddlevideo_fast.apps.init.new_config import (
     CLIPS_OF_TRAINING,
@@ -57,6 +57,7 @@ from paddlevideo_fast.log import printable
 from paddlevideo_fast.machine import gpu_number, installed_gpus, num_cores
 
 _NUM_COUNTED = 40
+_MOST_COMPARED = 2000  # files; comparing them takes a tenth of a second each
 # Options that hold for later runs, and what they are where nobody has said anything.
 _DEFAULTS = {
     "valid": None,
@@ -64,7 +65,7 @@ _DEFAULTS = {
     "seed": 0,
     "group": None,
     "data_prefix": None,
-    "recipe": "tsm",
+    "recipe": None,
 }
 _FILES = ("valid", "data_prefix")
 _ROOT = "root"  # in provenance.json: folder that the paths of the lists start from
@@ -84,6 +85,13 @@ def build_parser() -> argparse.ArgumentParser:
         help="regular expression; videos with the same match in their paths stay on one side of the split",
     )
     parser.add_argument(
+        "--copies",
+        choices=("together", "ignore"),
+        default="together",
+        help=f"videos that show the same: stay on one side of the split (default), looked for among at most "
+        f"{_MOST_COMPARED:,} files; or are not looked for",
+    )
+    parser.add_argument(
         "--classes", type=Path, metavar="FILE", help="class names in the order of their labels"
     )
     parser.add_argument(
@@ -96,7 +104,12 @@ def build_parser() -> argparse.ArgumentParser:
         "--recipe",
         help=f"network: {', '.join(NETWORKS)}; with a GPU its full-size config, without one a small config "
         "if there is one. Or a built-in config by name; configs named *_ucf101_videos fine-tune, which needs "
-        "the fewest videos (default tsm)",
+        "the fewest videos (default: chosen by this machine and the weights on it, and init says why)",
+    )
+    parser.add_argument(
+        "--no_measure",
+        action="store_true",
+        help="do not time steps of the recipe and of others on this machine",
     )
     parser.add_argument(
         "--check",
@@ -129,6 +142,9 @@ def _run(args: argparse.Namespace) -> int:
     except re.error as error:
         raise ToolError(f"--group {args.group}: is no regular expression: {error}") from None
     has_gpu = _computes_on_gpu()
+    options = choice.choices(has_gpu)
+    is_chosen = args.recipe is None
+    args.recipe = args.recipe or options[0].network
     recipe = Recipe(recipe_of(args.recipe, has_gpu))
     source = init_dataset.find(args.source, args.classes, args.data_prefix or None)
     if args.valid:
@@ -153,7 +169,8 @@ def _run(args: argparse.Namespace) -> int:
     if not args.group:
         clips = init_dataset.with_groups(source, clips, entries)
     ending = init_dataset.ending_of_lists(clips)
-    sides = _sides(source, clips, args, entries)
+    copies = _copies(source, clips, args)
+    sides = _sides(source, clips, args, entries, copies)
     counts = {side: Counter(dict.fromkeys(source.classes, 0)) for side in init_dataset.SIDES}
     for clip, side in zip(clips, sides):
         counts[side].update(clip.labels)
@@ -167,6 +184,7 @@ def _run(args: argparse.Namespace) -> int:
             write_lines(args.output / f"{side}{ending}", lines)
         write_lines(args.output / "classes.txt", source.classes)
         config = args.output / CONFIG_FILE
+        is_new = not config.exists()
         remarks += source.remarks
         if not has_gpu and (there := installed_gpus()):
             remarks.append(
@@ -196,8 +214,48 @@ def _run(args: argparse.Namespace) -> int:
         say(f"warning: videos of one or two frames: {init_dataset.some(still)}")
     for warning in init_dataset.warnings_of(counts, intact, recipe.frames_of_clip, doubles):
         say(f"warning: {warning}")
-    _tell_next(args, recipe, numbers["train"], has_gpu)
+    if is_new:
+        for line in _prices(args, recipe, source, numbers, ending, options if is_chosen else ()):
+            print(line)
+        if is_chosen and (better := choice.advice(has_gpu)):
+            print(f"or: {better}")
+    _tell_next(args, recipe, numbers["train"], has_gpu, is_chosen)
     return EXIT_FAILURES if report_failures(left_out, len(files), args.output / "failures.txt") else 0
+
+
+def _prices(
+    args: argparse.Namespace,
+    recipe: Recipe,
+    source: Source,
+    numbers: Mapping[str, int],
+    ending: str,
+    options: Sequence[choice.Choice],
+) -> Iterator[str]:
+    """What the recipe does and how long it takes here, and the same of other recipes, a line each.
+
+    Args:
+        args: of the command.
+        recipe: of the config.
+        source: the set.
+        numbers: of the videos, for "train" and "valid".
+        ending: of the lists' names.
+        options: recipes among which init has chosen, its choice first; none where the user has chosen.
+    """
+
+    def price(config: Path) -> str:
+        words = "" if args.no_measure else choice.in_words(choice.training_sec(config, numbers["valid"]))
+        return words and f"; training takes {words} on this machine"
+
+    reason = options[0].reason if options else "as you have said"
+    yield f"recipe: {recipe.name} {reason}{price(args.output / CONFIG_FILE)}"
+    trial = args.output / "other_recipe.yaml"
+    for option in options[1:]:
+        other = Recipe(recipe_of(option.network, _computes_on_gpu()))
+        try:
+            atomic_write_text(trial, config_text(other, source, args.output, numbers, ending)[0])
+            yield f"instead: --recipe {option.network} {option.reason}{price(trial)}"
+        finally:
+            trial.unlink(missing_ok=True)
 
 
 def _computes_on_gpu() -> bool:
@@ -247,8 +305,32 @@ def _add_valid(source: Source, valid: Source) -> None:
     ]
 
 
+def _copies(source: Source, clips: Sequence[Found], args: argparse.Namespace) -> list[list[int]]:
+    """Numbers of clips that show the same; a remark says what was found, or why nothing was looked for."""
+    if args.copies == "ignore":
+        return []
+    if len({clip.path for clip in clips}) > _MOST_COMPARED:
+        look = f"{PROGRAM} data check {shlex.quote(str(args.output / 'train.list'))} --duplicates"
+        source.remarks.append(
+            f"more than {_MOST_COMPARED:,} videos: copies are not looked for;  {look}  does"
+        )
+        return []
+    copies = together.copies(clips, args.workers)
+    if copies:
+        first = " and ".join(printable(init_dataset.relative(source, clips[at].path)) for at in copies[0][:2])
+        source.remarks.append(
+            f"videos that show the same as another one: {sum(map(len, copies))}, such as {first}; they stay "
+            "on one side of the split (--copies ignore: they need not)"
+        )
+    return copies
+
+
 def _sides(
-    source: Source, clips: Sequence[Found], args: argparse.Namespace, entries: Sequence[Entry]
+    source: Source,
+    clips: Sequence[Found],
+    args: argparse.Namespace,
+    entries: Sequence[Entry],
+    copies: Sequence[Sequence[int]],
 ) -> list[str]:
     grouped = [clip for clip in clips if clip.group]
     paths = [init_dataset.relative(source, clip.path) for clip in clips]
@@ -259,15 +341,35 @@ def _sides(
             if len({side for clip, side in zip(clips, sides) if clip.group == one}) > 1:
                 source.remarks.append(f"the group {printable(one)} is in training and in validation")
     else:
-        groups = _groups(source, clips, paths, args)
-        named = list(zip(paths, init_dataset.rarest_labels(clips)))
+        labels = init_dataset.rarest_labels(clips)
+        if not args.group and not any(clip.group for clip in clips):
+            _suggest_groups(source, paths, labels)
+        groups = together.united(_groups(source, clips, paths, args), copies)
+        named = list(zip(paths, labels))
         sides = init_dataset.split(named, args.valid_share, args.seed, groups, known)
+    leaks = [group for group in copies if len({sides[number] for number in group}) > 1]
+    if leaks:
+        first = " and ".join(printable(paths[number]) for number in leaks[0][:2])
+        source.remarks.append(
+            "copies are in training and in validation, which makes validation too good: "
+            f"{len(leaks)} groups, such as {first}"
+        )
     moved = sum(known.get(path, side) != side for path, side in zip(paths, sides))
     if moved:
         source.remarks.append(
             f"videos that change between training and validation: {moved}; start a new training"
         )
     return sides
+
+
+def _suggest_groups(source: Source, paths: Sequence[str], labels: Sequence[str]) -> None:
+    pattern = together.likely_pattern(paths, labels)
+    if pattern:
+        number = len({init_dataset.group_of(path, pattern) for path in paths})
+        source.remarks.append(
+            f"names suggest that videos belong together, in {number} groups; if they show one person or one "
+            f"recording, keep them on one side: --group {shlex.quote(pattern)}"
+        )
 
 
 def _groups(
@@ -323,10 +425,12 @@ def _tell(
         print(f"note: {remark}")
 
 
-def _tell_next(args: argparse.Namespace, recipe: Recipe, num_train: int, has_gpu: bool) -> None:
+def _tell_next(
+    args: argparse.Namespace, recipe: Recipe, num_train: int, has_gpu: bool, is_chosen: bool
+) -> None:
     named = shlex.quote(str(args.output))
     is_small = num_train < CLIPS_OF_TRAINING
-    if recipe.fine_tuning and is_small:
+    if recipe.fine_tuning and is_small and not is_chosen:
         print(
             f"first: {recipe.name} starts from random weights, and {num_train} videos are few for that; "
             f"--recipe {recipe.fine_tuning} fine-tunes trained weights"
@@ -340,21 +444,8 @@ def _tell_next(args: argparse.Namespace, recipe: Recipe, num_train: int, has_gpu
         (f"doctor {named}", "says what limits the training and what would make it faster"),
     ):
         print(f"next: {PROGRAM} {words}  # {what}")
-    if (recipe.pretrained or recipe.fine_tuning) and is_small and not has_gpu:
+    if recipe.pretrained and is_small and not has_gpu:
         print("or: without a GPU it is quicker to train the head alone, on features of trained weights")
-        output = args.output
-        if not recipe.pretrained:
-            output = output.with_name(f"{output.resolve().name}_head")
-            print(f"next: {_again(args, output, recipe.fine_tuning)}")
-        features = shlex.quote(str(output / "features"))
-        print(f"next: {PROGRAM} features {shlex.quote(str(output))} --output {features}")
-        print(f"next: {PROGRAM} train {shlex.quote(str(output))} -o features={features}")
-
-
-def _again(args: argparse.Namespace, output: Path, recipe: str | None) -> str:
-    """This command line with another output folder and recipe."""
-    words = [PROGRAM, "init", args.source, "--output", output, "--recipe", recipe]
-    for name in ("valid", "valid_share", "seed", "group", "classes", "data_prefix"):
-        if (value := getattr(args, name)) and value != _DEFAULTS.get(name):
-            words += [f"--{name}", value]
-    return shlex.join(map(str, words))
+        features = shlex.quote(str(args.output / "features"))
+        print(f"next: {PROGRAM} features {named} --output {features}")
+        print(f"next: {PROGRAM} train {named} -o features={features}")

@@ -265,7 +265,9 @@ def _set_epochs(content: dict[str, Any], recipe: Recipe, num_train: int) -> list
     """Sets epochs and learning rate for the number of videos; returns what changed."""
     if not recipe.rate or (schedule := build(LEARNING_RATES, recipe.rate)).misfit(recipe.epochs):
         return []
-    epochs = min(max(round(CLIPS_OF_TRAINING / max(num_train, 1)), _EPOCHS[0]), _EPOCHS[-1])
+    tunes_on_cpu = recipe.pretrained and recipe.name in {on_cpu for on_cpu, _ in _RECIPES.values()}
+    most = recipe.epochs if tunes_on_cpu else _EPOCHS[-1]
+    epochs = min(max(round(CLIPS_OF_TRAINING / max(num_train, 1)), _EPOCHS[0]), most)
     if not (rate := schedule.stretched(recipe.rate, recipe.epochs, epochs)):
         return []
     content["epochs"] = epochs

