@@ -19,7 +19,8 @@ import json
 import os
 import re
 import shutil
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -241,34 +242,47 @@ def _cached_file(folder: Path) -> Path | None:
 def _fetched(name: str, source: Source, folder: Path) -> Path:
     """Downloads, checks and converts the weights of a name into its folder, or finds them in a mirror."""
     url, expected = without_checksum(source.url)
-    address = _in_mirror(name, url) or url
-    # a mirror may have the converted file, as a cache has it
-    converter = "" if address.endswith(".pdparams") else source.converter
-    if not scheme_of(address) and converter in _OURS:
-        return Path(address)
-    is_local = not scheme_of(address)
-    try:
+    target = folder / f"{name}.pdparams"
+    with _explained(name, url, folder):
+        address = _in_mirror(name, url) or url
+        # a mirror may have the converted file, as a cache has it
+        converter = "" if address.endswith(".pdparams") else source.converter
+        is_local = not scheme_of(address)
+        if is_local and converter in _OURS:
+            return Path(address)
         file = Path(address) if is_local else _download(name, address, folder)
-        note = _checked(name, address, file, expected if address == url else "", _read_note(folder))
-        target = folder / f"{name}.pdparams"
-        _convert(name, source, converter, file, target)
-        note = _Note(**{**asdict(note), "weights_sha256": fingerprint(target)["sha256"]})
+        try:
+            note = _checked(name, address, file, expected if address == url else "", _read_note(folder))
+            _convert(name, source, converter, file, target)
+        except WeightError:
+            if not is_local:
+                file.unlink(missing_ok=True)  # the next attempt downloads it from its beginning
+            raise
+        note = replace(note, weights_sha256=str(fingerprint(target)["sha256"]))
         atomic_write_text(folder / _NOTE, json.dumps(asdict(note), indent=1))
-    except WeightError:
-        if not is_local:
-            file.unlink(missing_ok=True)  # what is wrong is not gone on with
-        raise
+    _make_room(folder)
+    return target
+
+
+@contextlib.contextmanager
+def _explained(name: str, url: str, folder: Path) -> Iterator[None]:
+    """Says of errors of the network and the disk what to do.
+
+    Raises:
+        WeightError: in place of them.
+    """
+    try:
+        yield
     except ObjectError as error:
         raise WeightError(f"{name}: {error}; {_by_hand(url)}") from error
     except StoreAwayError as error:
+        address = os.environ.get(MIRROR, "") or url
         raise WeightError(f"{name}: {address}: its server does not answer; {_by_hand(url)}") from error
     except OSError as error:
         raise WeightError(
             f"{name}: cannot be written to {folder}: {cause_of(error)}; what has arrived stays, and the next "
             "attempt goes on with it. Make room, or set XDG_CACHE_HOME to another folder"
         ) from error
-    _make_room(folder)
-    return target
 
 
 def _in_mirror(name: str, url: str) -> str:
@@ -278,8 +292,9 @@ def _in_mirror(name: str, url: str) -> str:
     # publishers call several files alike, such as pytorch_model.bin: the name goes before
     for candidate in (f"{name}.pdparams", f"{name}{PurePosixPath(file).suffix}", file):
         address = join(mirror, candidate)
-        if mirror and file_system(address).exists(address):
-            return address
+        with stores.waiting_at_most(_PATIENCE_SEC):
+            if mirror and file_system(address).exists(address):
+                return address
     return ""
 
 

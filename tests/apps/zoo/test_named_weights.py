@@ -226,6 +226,9 @@ def test_404_and_no_network_say_where_to_put_the_file(published, http_store, mon
     monkeypatch.setenv(named_weights.MIRROR, "mirror")
     with pytest.raises(WeightError, match=f"download {url} by hand to mirror/tsm.pth$"):
         fetch_weights(NAME)
+    monkeypatch.setenv(named_weights.MIRROR, "http://127.0.0.1:1/mirror")
+    with pytest.raises(WeightError, match=f"^{NAME}: http://127.0.0.1:1/mirror: its server does not answer"):
+        fetch_weights(NAME)
 
 
 def test_a_publisher_is_not_waited_for_as_long_as_a_store(monkeypatch):
@@ -419,3 +422,23 @@ def test_predict_takes_a_name_with_the_keys_of_its_publisher(tmp_path, monkeypat
     assert weights == file
     expected = load_config(built_in(name), [*source_of(name).options, "model_name=mine"])
     assert config == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tsm_k400_largebatch", "movinet_k400_frame"])
+def test_a_file_of_full_size_arrives_in_its_network(name, http_store, tmp_path, monkeypatch):
+    """One of another toolkit, and one of PaddleVideo, each made from the names that its network expects."""
+    source = source_of(name)
+    model = build_model(load_config(built_in(name))["MODEL"], load_pretrained=False)
+    (tmp_path / "server").mkdir()
+    file = tmp_path / "server" / Path(source.url).name
+    if source.converter == "paddlevideo":
+        paddle.save(model.state_dict(), str(file))
+    else:
+        state = mit_resnet(classes=400, blocks=(3, 4, 6, 3), width=64, bottleneck=True)
+        write_zip(file, {"state_dict": state})
+    monkeypatch.setattr(named_weights, "_PIECE_BYTES", 2**23)
+    monkeypatch.setenv(named_weights.MIRROR, http_store.publish(tmp_path / "server"))
+    report = load_weights(model, name, strict=True)
+    assert len(report.loaded) == len(model.state_dict())
+    assert cached()[0].name == name
