@@ -264,9 +264,9 @@ class Averager:
 
     def _deciding(self, metrics: Metrics) -> str:
         """Name of the number that decides which validation is better."""
-        found = self.selection.value_of(metrics)
-        assert found is not None  # something was evaluated
-        return found[0]
+        value = self.selection.value_of(metrics)
+        assert value is not None  # something was evaluated
+        return value[0]
 
     def _in_words(self, metrics: Metrics) -> str:
         name = self._deciding(metrics)
@@ -274,11 +274,11 @@ class Averager:
         return f"{name} {metrics[name]:.5f}{loss}"
 
 
-def _require_same_network(first: Path, expected: Weights, path: Path, found: Weights) -> None:
-    for name in sorted({*expected, *found}):
+def _require_same_network(first: Path, expected: Weights, path: Path, weights: Weights) -> None:
+    for name in sorted({*expected, *weights}):
         one, other = (
             list(each[name].shape) if isinstance(each.get(name), np.ndarray) else None
-            for each in (expected, found)
+            for each in (expected, weights)
         )
         if one != other:
             raise WeightError(

@@ -47,7 +47,7 @@ def confirm(group: tuple[Sequence[Part], Sequence[Pair]]) -> list[bool]:
     """Whether what moves is the same, for each pair; True where a video cannot be read again."""
     parts, pairs = group
     cached = lru_cache(64)(_pictures)
-    found = []
+    verdicts = []
     for one, other, match in pairs:
         first, second = parts[one], parts[other]
         start = max(match.offset_sec, 0.0)
@@ -59,12 +59,12 @@ def confirm(group: tuple[Sequence[Part], Sequence[Pair]]) -> list[bool]:
             slack = float(_LAGS_SEC[-1])
             again = cached(second, start - match.offset_sec - slack, stop - match.offset_sec + slack)
         except VideoDecodeError:
-            found.append(True)
+            verdicts.append(True)
             continue
         pictures = again[1][:, :, ::-1] if match.is_mirrored else again[1]
         times = np.arange(start, max(stop - 0.5 / RATE, start + 1e-6), 1 / RATE)
-        found.append(_is_same(_at(*seen, times), (again[0], pictures), times - match.offset_sec))
-    return found
+        verdicts.append(_is_same(_at(*seen, times), (again[0], pictures), times - match.offset_sec))
+    return verdicts
 
 
 def _pictures(part: Part, start_sec: float, stop_sec: float) -> tuple[np.ndarray, np.ndarray]:

@@ -109,19 +109,19 @@ def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Li
             for one in entries
             for key in [(one.record.path, one.record.num_frames)]
         ]
-        found = _confirmed(job, parts, alike)
+        pairs = _confirmed(job, parts, alike)
         for where, cause in failures:
             print(f"bad: {printable(where)}: {printable(cause)}")
-        _print_report(entries, found)
+        _print_report(entries, pairs)
         if args.output:
-            write_lines(args.output, (json.dumps(_pair(entries, *one)) for one in found.items()))
+            write_lines(args.output, (json.dumps(_pair(entries, *one)) for one in pairs.items()))
         if args.write_clean:
-            kept = [entries[number].record.line for number in _kept(entries, found)]
+            kept = [entries[number].record.line for number in _kept(entries, pairs)]
             write_entries(args.write_clean, own.header, [own.texts[line] for line in kept])
             print(f"{args.write_clean}: {len(kept)} of {len(own.records)} are kept")
         if base:
             write_failures(base.with_suffix(".failures.txt"), failures)
-    return EXIT_FAILURES if found or failures else 0
+    return EXIT_FAILURES if pairs or failures else 0
 
 
 def _confirmed(job: Work, parts: Sequence[Part], alike: Pairs) -> Pairs:
@@ -135,16 +135,16 @@ def _confirmed(job: Work, parts: Sequence[Part], alike: Pairs) -> Pairs:
     tasks = [([parts[number] for number in numbers], pairs) for numbers, pairs in zip(members, of_group)]
     files = common_folder([part.video.path for part in parts])
     answers = job.run(confirm, tasks, "groups that look alike", files) if tasks else ()
-    found = {
+    confirmed = {
         (numbers[pair.one], numbers[pair.other]): pair.match
         for numbers, pairs, flags in zip(members, of_group, answers)
         for pair, is_same in zip(pairs, flags)
         if is_same
     }
-    if len(found) < len(alike):
+    if len(confirmed) < len(alike):
         text = "look alike, and what moves in them differs: they are not taken for copies"
-        print(f"{len(alike) - len(found)} pairs {text}", file=sys.stderr)
-    return dict(sorted(found.items()))
+        print(f"{len(alike) - len(confirmed)} pairs {text}", file=sys.stderr)
+    return dict(sorted(confirmed.items()))
 
 
 def _check_files(args: argparse.Namespace, own: Listed, others: Sequence[Listed]) -> None:
@@ -203,10 +203,10 @@ def _is_wanted(entries: Sequence[_Entry]) -> Callable[[int, int], bool]:
     return is_wanted
 
 
-def _print_report(entries: Sequence[_Entry], found: Pairs) -> None:
+def _print_report(entries: Sequence[_Entry], pairs: Pairs) -> None:
     """Prints leaks, then conflicting labels, then groups, and the numbers of each."""
-    leaks = {pair: match for pair, match in found.items() if not entries[pair[1]].is_own}
-    inside = {pair: match for pair, match in found.items() if entries[pair[1]].is_own}
+    leaks = {pair: match for pair, match in pairs.items() if not entries[pair[1]].is_own}
+    inside = {pair: match for pair, match in pairs.items() if entries[pair[1]].is_own}
     conflicts = {pair: match for pair, match in inside.items() if _differ(entries, pair)}
     for (one, other), match in leaks.items():
         print(f"leak: {entries[one].where} is in {entries[other].where}, too ({_fit(match)})")
@@ -254,10 +254,10 @@ def _pair(entries: Sequence[_Entry], pair: tuple[int, int], match: Match) -> dic
     }
 
 
-def _kept(entries: Sequence[_Entry], found: Pairs) -> list[int]:
+def _kept(entries: Sequence[_Entry], pairs: Pairs) -> list[int]:
     """The own entries without copies: of each two the one of higher rank, and none with a copy elsewhere."""
     copies: dict[int, list[int]] = {}
-    for one, other in found:
+    for one, other in pairs:
         copies.setdefault(one, []).append(other)
         copies.setdefault(other, []).append(one)
     own = [number for number, entry in enumerate(entries) if entry.is_own]

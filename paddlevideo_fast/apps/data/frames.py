@@ -283,20 +283,20 @@ def _found(args: argparse.Namespace) -> OutputList:
     videos = [video for video, _ in find_clips(args.root, max_depth=args.level, endings=endings)]
     places = {video: video.relative_to(args.root) for video in videos}
     with_stem = Counter(place.with_suffix("") for place in places.values())  # `a.avi` beside `a.mp4`
-    found = {
+    video_of = {
         (place if with_stem[place.with_suffix("")] > 1 else place.with_suffix("")).as_posix(): video
         for video, place in places.items()
         if len(place.parts) == args.level
     }
-    if not found:
+    if not video_of:
         raise ToolError(f"{args.root}: no video ({', '.join(endings)}) at --level {args.level}")
     source = Path("rawframes.list")
-    classes = sorted({name.rpartition("/")[0] for name in found if is_listable(source, name)})
+    classes = sorted({name.rpartition("/")[0] for name in video_of if is_listable(source, name)})
     numbers = {name: (number,) for number, name in enumerate(classes)} if args.level == 2 else {}
     records = [
-        VideoRecord(str(video), numbers.get(name.rpartition("/")[0], ())) for name, video in found.items()
+        VideoRecord(str(video), numbers.get(name.rpartition("/")[0], ())) for name, video in video_of.items()
     ]
-    return OutputList(source, records, list(found), args.output)
+    return OutputList(source, records, list(video_of), args.output)
 
 
 def _put_in_place(unfinished: Path, folder: Path) -> None:

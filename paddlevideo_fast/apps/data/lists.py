@@ -129,14 +129,14 @@ def _clips_by_class(root: Path, kind: str, prefix: str) -> dict[str, list[Clip]]
     Raises:
         ToolError: there is none.
     """
-    found: dict[str, list[Clip]] = {}
+    clips_of_classes: dict[str, list[Clip]] = {}
     for clip in find_clips(root, kind, 2, prefix):
         if clip.path.parent != root:
-            found.setdefault(one_form(clip.path.parent.name), []).append(clip)
-    if not found:
+            clips_of_classes.setdefault(one_form(clip.path.parent.name), []).append(clip)
+    if not clips_of_classes:
         what = "videos" if kind == "video" else "folders of frames"
         raise ToolError(f"{root}: no {what} in the folders in it; check --kind")
-    return found
+    return clips_of_classes
 
 
 # --- what does not decode: `paddlevideo-fast data check`
@@ -336,14 +336,14 @@ def entry_texts(file: Path) -> tuple[list[str], dict[int, str]]:
 
 def _in_both(listed: Listed, other: Listed) -> list[tuple[str, str]]:
     """Where and cause for each file, and each group, that is in both lists; told once."""
-    found = []
+    faults = []
     for what, key in (("file", "path"), ("group", "group")):
         lines = {getattr(one, key): one.line for one in reversed(other.records) if getattr(one, key)}
         firsts = {getattr(record, key): record.line for record in reversed(listed.records)}
         for name in sorted(set(lines) & set(firsts)):
             cause = f"its {what} {name} is in {other.file}:{lines[name]}, too"
-            found.append((f"{listed.file}:{firsts[name]}", cause))
-    return found
+            faults.append((f"{listed.file}:{firsts[name]}", cause))
+    return faults
 
 
 def read_records(

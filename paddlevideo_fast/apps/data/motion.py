@@ -179,12 +179,12 @@ def _shown(classes: Sequence[str], num_motions: int) -> list[str]:
     if num_motions == 1:
         return list(classes)
     pairs = itertools.combinations(classes, 2)
-    found = [f"{one}+{other}" for one, other in pairs if CLASSES[one][0] != CLASSES[other][0]]
-    if not found:
+    pairs_shown = [f"{one}+{other}" for one, other in pairs if CLASSES[one][0] != CLASSES[other][0]]
+    if not pairs_shown:
         raise ToolError(
             f"--motions 2: {', '.join(classes)} cannot be seen at once; add classes of another kind"
         )
-    return found
+    return pairs_shown
 
 
 def _list_names(num_motions: int) -> list[str]:
@@ -237,13 +237,13 @@ def _is_complete(output: Path, options: dict[str, Any]) -> bool:
     Raises:
         ToolError: something else is there.
     """
-    found = earlier_run(output, _TOOL) if output.is_dir() else None
-    if found is None:
+    earlier = earlier_run(output, _TOOL) if output.is_dir() else None
+    if earlier is None:
         foreign = not output.is_dir() or any(path.name != LOCK for path in output.iterdir())
         if output.exists() and foreign:
             raise ToolError(f"{output} exists and is not a motion data set; choose another --output")
         return False
-    before = found.options
+    before = earlier.options
     differing = sorted(key for key in {*before, *options} if before.get(key) != options.get(key))
     if differing:
         raise ToolError(
@@ -253,7 +253,7 @@ def _is_complete(output: Path, options: dict[str, Any]) -> bool:
         )
     clips = [_clip_path(split, place) for split in _SPLITS for place in range(options[split])]
     files = ["classes.txt", *_list_names(options.get("motions", 1)), *clips]
-    return found.complete and all((output / path).is_file() for path in files)
+    return earlier.complete and all((output / path).is_file() for path in files)
 
 
 def _clip_path(split: str, place: int) -> str:

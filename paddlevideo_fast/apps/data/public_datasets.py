@@ -333,12 +333,12 @@ def _one_of(folder: Path, *names: str) -> Path:
     Raises:
         ToolError: none is there, or several.
     """
-    found = [name for name in names if (folder / name).is_file()]
-    if len(found) > 1:
-        raise ToolError(f"{folder}: has {' and '.join(found)}; keep one")
-    if not found:
+    present = [name for name in names if (folder / name).is_file()]
+    if len(present) > 1:
+        raise ToolError(f"{folder}: has {' and '.join(present)}; keep one")
+    if not present:
         raise ToolError(f"{folder}: has no {' or '.join(names)}")
-    return folder / found[0]
+    return folder / present[0]
 
 
 def read_text(file: Path) -> str:
@@ -399,9 +399,9 @@ def _write(
     """
     clips = find_clips(args.root, args.kind, _MAX_DEPTH)
     find = finder(clips, args.root) if finder else by_name(clips, lambda clip: clip.name).get
-    found = {name: find(name) for labels in lists.values() for name in labels}
-    if not any(found.values()):
-        expected = next(iter(found)) + ("/img_00001.jpg" if args.kind == "frames" else ".*")
+    clip_of = {name: find(name) for labels in lists.values() for name in labels}
+    if not any(clip_of.values()):
+        expected = next(iter(clip_of)) + ("/img_00001.jpg" if args.kind == "frames" else ".*")
         there = f"{len(clips)} others, such as {clips[0].path}" if clips else "nothing"
         raise ToolError(
             f"{args.root}: has none of the clips in {args.annotations}: expected {expected}, found {there}"
@@ -411,10 +411,10 @@ def _write(
     with only_writer(args.output), made.kept_in(args.output):
         left_out = []
         for file, labels in lists.items():
-            present = [(clip, number) for name, number in labels.items() if (clip := found[name])]
+            present = [(clip, number) for name, number in labels.items() if (clip := clip_of[name])]
             if args.shuffle:
                 random.Random(0).shuffle(present)
-            absent = [name for name in labels if not found[name]]
+            absent = [name for name in labels if not clip_of[name]]
             _report_missing(args.output / file, absent, len(labels), args.root)
             if present:
                 unlisted = write_list(args.output / file, present, args.root if relative else None)
@@ -422,7 +422,7 @@ def _write(
                 left_out += unlisted
         write_lines(args.output / "class_names.txt", names)
         print(f"{args.output / 'class_names.txt'}: {len(names)} classes")
-    return report_failures(left_out, len(found))
+    return report_failures(left_out, len(clip_of))
 
 
 def _report_missing(file: Path, missing: Sequence[str], total: int, root: Path) -> None:

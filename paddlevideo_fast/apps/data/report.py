@@ -134,14 +134,14 @@ def _report(args: argparse.Namespace) -> int:
             return 0
         names = class_names(args.classes) if args.classes else None
         summary = Summary([Entry(*each) for each in zip(records, map(facts.__getitem__, videos))], names)
-        found = [*summary.findings(), *contradicted(summary, predictions)]
-        write_lines(output / FINDINGS, (json.dumps(one._asdict()) for one in found))
+        findings = [*summary.findings(), *contradicted(summary, predictions)]
+        write_lines(output / FINDINGS, (json.dumps(one._asdict()) for one in findings))
         rows = list_rows(str(source), 3 if args.kind == "frames" else 2)
-        header, *lines = table_lines(rows, found, bool(args.data_prefix))
+        header, *lines = table_lines(rows, findings, bool(args.data_prefix))
         write_entries(output / f"{source.stem}.csv", [header], lines)
         judged = {"labels judged": f"{len(predictions):,} of {len(records):,}"} if args.run else {}
-        write_page(output, summary.page(str(source), found, judged))
-    counts = Counter(one.finding for one in found)
+        write_page(output, summary.page(str(source), findings, judged))
+    counts = Counter(one.finding for one in findings)
     print(f"{output / PAGE}: {len(records)} videos")
     for what, told in judged.items():
         print(f"  {what}: {told}")
@@ -169,16 +169,16 @@ def _videos(records: Sequence[VideoRecord], kind: str) -> list[Video]:
     ]
 
 
-def table_lines(rows: Iterable[Row], found: Sequence[Finding], has_prefix: bool) -> Iterator[str]:
+def table_lines(rows: Iterable[Row], findings: Sequence[Finding], has_prefix: bool) -> Iterator[str]:
     """The lines of a list as a CSV with its findings and suggestions; entries with findings come first.
 
     Args:
         rows: of the list.
-        found: its findings.
+        findings: of the list.
         has_prefix: relative paths start from --data_prefix; else they may start from the list's folder.
     """
     notes: dict[int, list[Finding]] = {}
-    for one in found:
+    for one in findings:
         notes.setdefault(one.line, []).append(one)
     of_line = {row.line: row for row in rows}
     entries = [json.loads(json_line(of_line[line])) for line in dict.fromkeys([*notes, *of_line])]
@@ -213,11 +213,11 @@ def _predictions_of(records: Sequence[VideoRecord], runs: Sequence[Path]) -> Pre
     """
     listed = [_key(record.path) for record in records]
     of_file = Counter(listed)
-    found: dict[str, list[Mapping[str, Any]]] = {
+    rows_of_paths: dict[str, list[Mapping[str, Any]]] = {
         path: [] for path, record in zip(listed, records) if of_file[path] == 1 and len(record.labels) == 1
     }
     given = ", ".join(map(str, runs))
-    if runs and not found:
+    if runs and not rows_of_paths:
         raise ToolError(
             "--run can judge no label of this list: each entry shares its file with another entry, or has "
             "not exactly one label"
@@ -227,12 +227,12 @@ def _predictions_of(records: Sequence[VideoRecord], runs: Sequence[Path]) -> Pre
     if rows and not of_one_label:
         raise ToolError(f"--run {given}: was trained with several labels for a video, which cannot be judged")
     for row in of_one_label:
-        if _key(row["path"]) in found:
-            found[_key(row["path"])].append(row)
-    predicted = {path: several for path, several in found.items() if several}
+        if _key(row["path"]) in rows_of_paths:
+            rows_of_paths[_key(row["path"])].append(row)
+    predicted = {path: several for path, several in rows_of_paths.items() if several}
     if runs and not predicted:
         hint = "a training predicts its validation list, and with --folds its training list: report that one"
-        ends = {*map(_end, found)}
+        ends = {*map(_end, rows_of_paths)}
         if any(_end(row["path"]) in ends for row in of_one_label):
             hint = "if the videos are the same, give the --data_prefix of the training"
         such = f", such as {of_one_label[0]['path']}" if of_one_label else ""
@@ -297,15 +297,15 @@ class Summary:
 
     def findings(self) -> list[Finding]:
         """What to look at, by kind."""
-        found: dict[str, list[Finding]] = {}
+        of_kinds: dict[str, list[Finding]] = {}
         usual_sec = float(np.median([entry.facts.length_sec for entry in self.readable] or [0.0]))
         for entry in self.entries:
             for what, detail, weight in _remarks(entry.facts, usual_sec):
                 suggestion = "" if what == "short" else LEAVE_OUT
                 one = self.finding(entry.record, what, detail, weight, suggestion)
-                found.setdefault(what, []).append(one)
-        found["bit rate"] = self._unusual_rates()
-        return [one for several in found.values() for one in _sorted(several)]
+                of_kinds.setdefault(what, []).append(one)
+        of_kinds["bit rate"] = self._unusual_rates()
+        return [one for several in of_kinds.values() for one in _sorted(several)]
 
     def _unusual_rates(self) -> list[Finding]:
         rated = [entry for entry in self.readable if entry.facts.num_bytes and entry.record.span is None]
@@ -313,16 +313,16 @@ class Summary:
             return []
         rates = np.log([_bits_of_pixel(entry.facts) for entry in rated])
         deviation = 1.4826 * np.median(np.abs(rates - np.median(rates)))
-        found = []
+        unusual = []
         for entry, rate in zip(rated, (rates - np.median(rates)).tolist()):
             if abs(rate) > _OUTLIER * max(deviation, 0.1):
                 what = (
                     f"{np.exp(abs(rate)):.1f} times {'more' if rate > 0 else 'less'} bits a pixel than usual"
                 )
-                found.append(self.finding(entry.record, "bit rate", what, abs(rate)))
-        return found
+                unusual.append(self.finding(entry.record, "bit rate", what, abs(rate)))
+        return unusual
 
-    def page(self, title: str, found: Sequence[Finding], more: Mapping[str, str]) -> Page:
+    def page(self, title: str, findings: Sequence[Finding], more: Mapping[str, str]) -> Page:
         """The page of the set, with more numbers at its top."""
         facts = [entry.facts for entry in self.readable]
         sizes = Counter(entry.record.labels for entry in self.entries).values()
@@ -339,13 +339,13 @@ class Summary:
         rows = [
             {"line": one.line, "path": one.path, "classes": one.classes, "finding": one.finding}
             | {"detail": one.detail}
-            for one in found[:_MAX_ROWS]
+            for one in findings[:_MAX_ROWS]
         ]
-        left = len(found) - len(rows)
+        left = len(findings) - len(rows)
         more_text = f"and {left:,} more in {FINDINGS}" if left else "" if rows else "Nothing stands out."
         sections = [
             Section("findings", "What to look at", more_text, rows),
-            Section("classes", "Classes", "", self._class_rows(found)),
+            Section("classes", "Classes", "", self._class_rows(findings)),
             Section(
                 "measures", "Lengths, rates and reading", _READING if facts else "", _quantile_rows(facts)
             ),
@@ -354,11 +354,11 @@ class Summary:
         ]
         return Page(f"Videos of {title}", told, sections=sections)
 
-    def _class_rows(self, found: Sequence[Finding]) -> list[dict[str, Any]]:
+    def _class_rows(self, findings: Sequence[Finding]) -> list[dict[str, Any]]:
         of_class: dict[tuple[int, ...], list[Entry]] = {}
         for entry in self.entries:
             of_class.setdefault(entry.record.labels, []).append(entry)
-        remarks = Counter(one.classes for one in found)
+        remarks = Counter(one.classes for one in findings)
         rows = []
         for labels, entries in sorted(of_class.items()):
             lengths = [entry.facts.length_sec for entry in entries if not entry.facts.cause]
@@ -451,15 +451,15 @@ def contradicted(summary: Summary, predictions: Predictions) -> list[Finding]:
     1911.00068, section 3: off-diagonal counts; here each video is ranked by its margin.
     """
     records = {_key(entry.record.path): entry.record for entry in summary.entries}
-    found = []
+    findings = []
     for path, rows in predictions.items():
         margins, names = zip(*(_margin(row, records[path].labels[0]) for row in rows))
         margin = float(np.mean(margins))
         if margin > 0:
             name = Counter(names).most_common(1)[0][0]
             detail = f"a network sees {name}, by {margin:.3f} of the score"
-            found.append(summary.finding(records[path], CONTRADICTED, detail, margin, name))
-    return _sorted(found)
+            findings.append(summary.finding(records[path], CONTRADICTED, detail, margin, name))
+    return _sorted(findings)
 
 
 def _margin(row: Mapping[str, Any], label: int) -> tuple[float, str]:
@@ -469,5 +469,5 @@ def _margin(row: Mapping[str, Any], label: int) -> tuple[float, str]:
     return best["score"] - own, best["name"]
 
 
-def _sorted(found: Sequence[Finding]) -> list[Finding]:
-    return sorted(found, key=lambda one: (-one.weight, one.line))
+def _sorted(findings: Sequence[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda one: (-one.weight, one.line))

@@ -149,9 +149,9 @@ def _prepare(args: argparse.Namespace) -> int:
         manifest = {entry["name"]: entry for entry in json_lines(args.output / _MANIFEST)}
         mine = job.mine([*tasks.values()])
         before = {
-            task.name: found
+            task.name: outcome
             for task in mine
-            if task.name in manifest and (found := task.restored((manifest[task.name], "")))
+            if task.name in manifest and (outcome := task.restored((manifest[task.name], "")))
         }
         results = job.results(mine, "videos", before)
         if results is None:

@@ -131,7 +131,7 @@ def table(result: Mapping[str, Any]) -> str:
 
 def environment() -> dict[str, str]:
     """What decides whether a device computes right: versions, device and driver."""
-    found = {
+    facts = {
         "python": platform.python_version(),
         "system": platform.platform(),
         "paddle": paddle.__version__,
@@ -140,18 +140,18 @@ def environment() -> dict[str, str]:
     }
     for package in ("onnxruntime", "onnxruntime-gpu"):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
+            facts[package] = metadata.version(package)
     gpu, installed = _gpu_in_use(), installed_gpus()
     if installed:
-        found["driver"] = installed[0].driver
+        facts["driver"] = installed[0].driver
     if gpu is None:
-        found["gpu"] = ", ".join(f"{each.name}, sm_{each.sm}" for each in installed) or "none"
+        facts["gpu"] = ", ".join(f"{each.name}, sm_{each.sm}" for each in installed) or "none"
     else:
         properties = paddle.device.cuda.get_device_properties(gpu_number(paddle.get_device()))
-        found["device"] = f"{gpu.name}, sm_{gpu.sm}"
-        found["memory"] = f"{properties.total_memory / 2**30:.0f} GiB"
-        found["devices"] = str(paddle.device.cuda.device_count())
-    return found
+        facts["device"] = f"{gpu.name}, sm_{gpu.sm}"
+        facts["memory"] = f"{properties.total_memory / 2**30:.0f} GiB"
+        facts["devices"] = str(paddle.device.cuda.device_count())
+    return facts
 
 
 def _result(check: Callable[[str], str], device: str) -> tuple[str, str]:
@@ -247,8 +247,8 @@ def losses_on(
     return tuple(kept.losses)
 
 
-def _within(found: Any, expected: Any, tolerance: float) -> str:
-    value = deviation_of(found, expected)
+def _within(actual: Any, expected: Any, tolerance: float) -> str:
+    value = deviation_of(actual, expected)
     told = f"deviates by {value:.1e}, allowed {tolerance:.0e}"
     if not value <= tolerance:  # nor where it is NaN
         raise CheckFailed(told)
@@ -311,8 +311,8 @@ def _serving(provider: Provider, is_onnx: bool, half: bool = False) -> Callable[
             program = _exported(Path(name), is_onnx, half) if half else whole
             clips = np.random.default_rng(0).standard_normal((2, 8, 3, _SIDE, _SIDE)).astype("float32")
             expected = open_program(whole, options=ProgramOptions(providers=("cpu",))).run(clips)
-            found = open_program(program, options=ProgramOptions(providers=(provider,))).run(clips)
-        return _within(found, expected, TOLERANCES["float16" if half else "float32"])
+            actual = open_program(program, options=ProgramOptions(providers=(provider,))).run(clips)
+        return _within(actual, expected, TOLERANCES["float16" if half else "float32"])
 
     return check
 

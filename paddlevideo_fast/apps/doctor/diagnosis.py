@@ -196,7 +196,7 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
     )
     decoded = _real_batch(parts, timed, batch_size) if takes_run_lengths(parts.model) else None
     run = Run(parts, cost, reading, batch_size, decoded)
-    found = sorted(suggestions(run, progress), key=lambda suggestion: -(suggestion.gain or 0.0))
+    proposed = sorted(suggestions(run, progress), key=lambda suggestion: -(suggestion.gain or 0.0))
     result: dict[str, Any] = {
         "config": cfg.path,
         "device": paddle.get_device(),
@@ -211,7 +211,7 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
         "stages_sec": {"reading": _times(clips_a_step, reading.stages), "training": training},
         "augment_sec": _times(clips_a_step, reading.augment_steps),
         "model": {**asdict(cost), "step_sec": cost.step_sec},
-        "remedies": [{**asdict(suggestion), "helps": suggestion.helps} for suggestion in found],
+        "remedies": [{**asdict(suggestion), "helps": suggestion.helps} for suggestion in proposed],
     }
     if decoded is not None:
         result["repeated_tokens"] = repeated_tokens(parts, decoded)

@@ -312,15 +312,15 @@ class ShapeCosts:
 @contextlib.contextmanager
 def output_shapes(model: nn.Layer) -> Iterator[list[tuple[nn.Layer, list[int]]]]:
     """Collects the layers without sublayers, with the shapes of their outputs, while the model runs."""
-    found: list[tuple[nn.Layer, list[int]]] = []
+    shapes: list[tuple[nn.Layer, list[int]]] = []
 
     def note(layer: nn.Layer, inputs: Any, output: Any) -> None:
-        found.append((layer, output.shape))
+        shapes.append((layer, output.shape))
 
     inner = [layer for layer in model.sublayers() if not list(layer.children())]
     hooks = [layer.register_forward_post_hook(note) for layer in inner]
     with hooked(hooks):
-        yield found
+        yield shapes
 
 
 @contextlib.contextmanager
@@ -368,8 +368,8 @@ def _reasons(cfg: Config, plan: Mapping[str, Any]) -> Iterator[str]:
     # by batch size, frames and side; of one shape, the phase with the most splits stays
     keys = ("num_frames", "crop_size", "batch_size")
     splits = sorted(plan["phases"], key=lambda phase: phase["bn_splits"])
-    found = {tuple(map(shape.get, keys)): shape for phase in splits for shape in phase["shapes"]}
-    shapes = [found[key] for key in sorted(found)]
+    shape_of = {tuple(map(shape.get, keys)): shape for phase in splits for shape in phase["shapes"]}
+    shapes = [shape_of[key] for key in sorted(shape_of)]
     if plan["speed_up"] is not None and _gain_a_clip(plan) < _PAYS <= plan["speed_up"]:
         share = plan["multigrid"]["clips"] / plan["plain"]["clips"]
         yield f"the gain comes from fewer clips: plain training with {share:.2f} of its epochs gains as much"

@@ -15,13 +15,13 @@ _OTHER = {"reading": "choosing frames and the rest", "training": "between the st
 
 def summary(result: Mapping[str, Any]) -> str:
     """What limits the run and what would help, as one paragraph."""
-    real, synthetic, found = result["real"], result["synthetic"], result["limit"]
+    real, synthetic, limit = result["real"], result["synthetic"], result["limit"]
     step_sec = real["step_sec"]
     sentences = [
-        f"{found['part'].capitalize()} limits this run: a step takes {_ms(step_sec)} and waits "
+        f"{limit['part'].capitalize()} limits this run: a step takes {_ms(step_sec)} and waits "
         f"{real['wait_share']:.0%} of its time for clips; on made-up batches it takes "
         f"{_ms(synthetic['step_sec'])}.",
-        _of_reading(result) if found["part"] == "reading" else _of_training(result),
+        _of_reading(result) if limit["part"] == "reading" else _of_training(result),
     ]
     beyond = 1 - result["model"]["step_sec"] / step_sec
     if beyond > 0.25:
@@ -85,13 +85,13 @@ def _of_tokens(result: Mapping[str, Any]) -> list[str]:
 
 
 def _of_reading(result: Mapping[str, Any]) -> str:
-    model, found, workers = result["model"], result["limit"], result["num_workers"]
+    model, limit, workers = result["model"], result["limit"], result["num_workers"]
     each = "the training process makes the batches itself"
     if workers:
         each = "one worker does that" if workers == 1 else f"{workers} workers share that"
     return (
         f"One process needs {_ms(model['read_sec'])} to make the clips of a step, "
-        f"{found['share']:.0%} of it for '{_shown('reading', found['stage'])}'; {each}."
+        f"{limit['share']:.0%} of it for '{_shown('reading', limit['stage'])}'; {each}."
     )
 
 

@@ -28,9 +28,9 @@ def fuse_attention(program: ModelProto) -> int:
     products = {}  # by the output of the second one
     dropped = set()
     for node in program.graph.node:
-        found = rewriter.products_around(node)
-        if found is not None:
-            scores, product = found
+        around = rewriter.products_around(node)
+        if around is not None:
+            scores, product = around
             products[product.output[0]] = scores
             dropped |= {scores.output[0], node.output[0]}
     if not products:

@@ -117,8 +117,8 @@ def _reasons_against(dataset: ClipDataset, layout: str, input_dtype: str) -> Ite
         yield f"it takes the middle frames of segments: valid_mode, none of {', '.join(others)}"
     kinds = [type(step) for step in steps]
     if kinds != [Scale, CenterCrop]:
-        found = ", ".join(map(_name, steps)) or "nothing"
-        yield f"it does Scale and CenterCrop, and the pipeline does {found}"
+        actual = ", ".join(map(_name, steps)) or "nothing"
+        yield f"it does Scale and CenterCrop, and the pipeline does {actual}"
     elif not getattr(steps[0], "fixed_ratio", True) or not getattr(steps[1], "do_round", True):
         yield "it does Scale with fixed_ratio, to 4:3, and CenterCrop with do_round"
     if dataset.pipeline.pixelwise:

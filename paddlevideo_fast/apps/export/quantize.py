@@ -165,23 +165,23 @@ def quantize(
             kept = [*swish, *order[:num_float]]
             work.write(target, calibrating, [name for name in work.layers if name not in kept], swish)
             scores = probabilities(_logits(target, shown), activation)
-            found = _compared(scores, expected, labels, len(calibrating))
-            logger.info("int8%s: %s", f" but for {', '.join(kept)}" if kept else "", told(found))
-            if _is_near(found):
-                return found, kept
+            comparison = _compared(scores, expected, labels, len(calibrating))
+            logger.info("int8%s: %s", f" but for {', '.join(kept)}" if kept else "", told(comparison))
+            if _is_near(comparison):
+                return comparison, kept
     loss = f"loses more than {ALLOWED_LOSS:.0%} of top-1"
-    if found.num_clips < _FEW:
+    if comparison.num_clips < _FEW:
         loss = "gives other classes or probabilities"
-    text = f"int8: with half of the layers in float, it still {loss} ({told(found)}); nothing was written"
-    raise ProgramError(text)
+    text = f"int8: with half of the layers in float, it still {loss} ({told(comparison)})"
+    raise ProgramError(f"{text}; nothing was written")
 
 
-def _is_near(found: Comparison) -> bool:
+def _is_near(comparison: Comparison) -> bool:
     """Whether a program in int8 does as well as in float32, as far as the clips show it."""
-    is_few = found.num_clips < _FEW
-    allowed = 0.0 if is_few else max(ALLOWED_LOSS, 1 / found.num_clips)
-    is_like = not is_few or found.deviation <= _ALLOWED_DEVIATION
-    return is_like and found.top1_float32 - found.top1 <= allowed + _ROUNDING
+    is_few = comparison.num_clips < _FEW
+    allowed = 0.0 if is_few else max(ALLOWED_LOSS, 1 / comparison.num_clips)
+    is_like = not is_few or comparison.deviation <= _ALLOWED_DEVIATION
+    return is_like and comparison.top1_float32 - comparison.top1 <= allowed + _ROUNDING
 
 
 def _stored(clip: np.ndarray, path: Path) -> np.ndarray:
@@ -197,25 +197,26 @@ def _logits(program: Path, clips: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _compared(
-    found: np.ndarray, expected: np.ndarray, labels: Sequence[tuple[int, ...]], calibrated_with: int
+    actual: np.ndarray, expected: np.ndarray, labels: Sequence[tuple[int, ...]], calibrated_with: int
 ) -> Comparison:
     """Compares probabilities [num_clips, num_classes]."""
-    best, own = found.argmax(axis=1), expected.argmax(axis=1)
+    best, own = actual.argmax(axis=1), expected.argmax(axis=1)
     return Comparison(
         calibrated_with=calibrated_with,
         num_clips=len(labels),
         top1=float(np.mean([one in several for one, several in zip(best, labels)])),
         top1_float32=float(np.mean([one in several for one, several in zip(own, labels)])),
         same_class=float(np.mean(best == own)),
-        deviation=float(np.abs(found - expected).max(axis=1).mean()),
+        deviation=float(np.abs(actual - expected).max(axis=1).mean()),
     )
 
 
-def told(found: Comparison) -> str:
+def told(comparison: Comparison) -> str:
     """A comparison in a line."""
     return (
-        f"top1 {found.top1:.3f}, {found.top1_float32:.3f} in float32; {found.same_class:.1%} of "
-        f"{found.num_clips} clips keep their class; probabilities differ by {found.deviation:.4f} in the mean"
+        f"top1 {comparison.top1:.3f}, {comparison.top1_float32:.3f} in float32; "
+        f"{comparison.same_class:.1%} of {comparison.num_clips} clips keep their class; "
+        f"probabilities differ by {comparison.deviation:.4f} in the mean"
     )
 
 

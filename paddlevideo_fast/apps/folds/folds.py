@@ -81,10 +81,10 @@ def cross_validate(cfg: Config, num_folds: int) -> dict[str, Any]:
         validation = train(_config_of(spec, folder, fold)).state.last_validation
         results.append({"fold": fold, **validation})
         gc.collect()
-    found = {"num_folds": num_folds, "seed": spec.run.seed, **summary(results), "folds": results}
-    save_json(found, folder / FOLDS)
-    logger.info("%s; %s", found["text"], folder / FOLDS)
-    return found
+    result = {"num_folds": num_folds, "seed": spec.run.seed, **summary(results), "folds": results}
+    save_json(result, folder / FOLDS)
+    logger.info("%s; %s", result["text"], folder / FOLDS)
+    return result
 
 
 def deal(rows: Sequence[Row], num_folds: int, seed: int) -> list[int]:
@@ -154,18 +154,18 @@ def summary(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     name = next(key for key in results[0] if key not in ("fold", "epoch"))
     values = [result[name] for result in results]
     mean, deviation = statistics.mean(values), statistics.stdev(values)
-    found: dict[str, Any] = {"metric": name, "mean": mean, "standard_deviation": deviation}
+    fields: dict[str, Any] = {"metric": name, "mean": mean, "standard_deviation": deviation}
     text = f"{len(results)} folds, last epoch of each: {name} {mean:.5f} ± {deviation:.5f}"
     if name == "top1":
         num_samples = sum(int(result["num_samples"]) for result in results)
         right = sum(round(result[name] * result["num_samples"]) for result in results)
         low, high = interval(right / num_samples, num_samples)
-        found |= {"pooled": right / num_samples, "interval": [low, high], "num_samples": num_samples}
+        fields |= {"pooled": right / num_samples, "interval": [low, high], "num_samples": num_samples}
         text += (
             f"; all {num_samples} videos together: {right / num_samples:.5f}, "
             f"95 % interval {low:.3f} to {high:.3f}"
         )
-    return {**found, "text": text}
+    return {**fields, "text": text}
 
 
 def _require_a_list(spec: RunSpec, num_folds: int) -> None:

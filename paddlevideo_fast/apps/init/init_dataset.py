@@ -116,37 +116,37 @@ def find(source: Path, class_file: Path | None = None, data_prefix: Path | None 
         ToolError: there is nothing to be found, or a line is wrong.
     """
     if source.is_dir():
-        found = _in_folders(source)
+        contents = _in_folders(source)
     elif not source.is_file():
         raise ToolError(f"{source}: no such folder or file")
     else:
-        found = _in_list(source, data_prefix or source.parent)
-    if not found.clips:
+        contents = _in_list(source, data_prefix or source.parent)
+    if not contents.clips:
         raise ToolError(
             f"{source}: holds no videos in folders of classes; looked for {', '.join(VIDEO_EXTENSIONS)}"
         )
-    if not found.classes:
+    if not contents.classes:
         raise ToolError(f"{source}: none of its entries has a label")
-    _unite(found)
+    _unite(contents)
     if class_file is not None:
-        _name(found, class_file)
-    unwritable = [name for name in found.classes if not name.strip() or len(name.splitlines()) != 1]
+        _name(contents, class_file)
+    unwritable = [name for name in contents.classes if not name.strip() or len(name.splitlines()) != 1]
     if unwritable:
         raise ToolError(f"{source}: the class name {unwritable[0]!r} does not fit on a line; rename it")
-    return found
+    return contents
 
 
-def _unite(found: Source) -> None:
+def _unite(contents: Source) -> None:
     """Makes one class of names that read alike: of blanks around them, and of forms of their characters."""
     written: dict[str, set[str]] = {}
-    for name in found.classes:
+    for name in contents.classes:
         written.setdefault(one_form(name).strip(), set()).add(name)
-    if len(written) < len(found.classes):
+    if len(written) < len(contents.classes):
         same = [repr(name) for name, forms in written.items() if len(forms) > 1]
-        found.remarks.append(f"names that differ only in invisible ways are one class: {some(same)}")
+        contents.remarks.append(f"names that differ only in invisible ways are one class: {some(same)}")
     united = {form: name for name, forms in written.items() for form in forms}
-    found.clips = _relabelled(found.clips, united)
-    found.classes = [*dict.fromkeys(united[name] for name in found.classes)]
+    contents.clips = _relabelled(contents.clips, united)
+    contents.classes = [*dict.fromkeys(united[name] for name in contents.classes)]
 
 
 def _relabelled(clips: Iterable[Found], names: Mapping[str, str]) -> list[Found]:
@@ -155,15 +155,15 @@ def _relabelled(clips: Iterable[Found], names: Mapping[str, str]) -> list[Found]
     ]
 
 
-def _name(found: Source, file: Path) -> None:
+def _name(contents: Source, file: Path) -> None:
     """Gives a set the classes of a file: the numbers of a list get the names of their lines."""
-    names = class_names(file, () if found.has_numbers else found.classes)
-    if found.has_numbers and len(found.classes) > len(names):
-        largest = len(found.classes) - 1
+    names = class_names(file, () if contents.has_numbers else contents.classes)
+    if contents.has_numbers and len(contents.classes) > len(names):
+        largest = len(contents.classes) - 1
         raise ToolError(f"{file}: has {len(names)} names, but the list has the label {largest}")
-    if found.has_numbers:
-        found.clips = _relabelled(found.clips, dict(zip(found.classes, names)))
-    found.classes = names
+    if contents.has_numbers:
+        contents.clips = _relabelled(contents.clips, dict(zip(contents.classes, names)))
+    contents.classes = names
 
 
 def _in_folders(root: Path) -> Source:
@@ -385,9 +385,9 @@ def probe(clips: Sequence[Found], workers: int, full: bool = False) -> dict[tupl
     tasks = [(path, tuple(of_file), full) for path, of_file in spans.items()]
     results = run_all(_probe, tasks, Executor(workers), "checked")
     return {
-        (path, span): found
+        (path, span): fact
         for (path, of_file, _), probes in zip(tasks, results)
-        for span, found in zip(of_file, probes)
+        for span, fact in zip(of_file, probes)
     }
 
 

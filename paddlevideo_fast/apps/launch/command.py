@@ -34,11 +34,11 @@ _KILLED = 256 - 64  # Paddle's launcher ends with the signal's number below 256 
 
 class _Parser(CommandParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, rest = self.parse_known_args(args, namespace)
-        if found.max_restart and not any(re.fullmatch(r"(.*resume=auto|--resume)", word) for word in rest):
+        parsed, rest = self.parse_known_args(args, namespace)
+        if parsed.max_restart and not any(re.fullmatch(r"(.*resume=auto|--resume)", word) for word in rest):
             self.error("--max_restart needs train ... --resume: without it a restart begins anew")
-        found.words = _with_script(rest, self)
-        return found
+        parsed.words = _with_script(rest, self)
+        return parsed
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -168,9 +168,9 @@ def _own_checkpoint(path: str, output: Path, model_name: str) -> str:
     The run then goes on with its curves and log.
     """
     prefix = Path(re.sub(r"\.pdparams$", "", path))
-    found = re.fullmatch(r"epoch_(\d+)", prefix.name)
-    if found and prefix.parent.parent.resolve() == output.resolve():
-        own = output / RUN_FOLDER / f"{model_name}_epoch_{int(found[1]):05d}"
+    match = re.fullmatch(r"epoch_(\d+)", prefix.name)
+    if match and prefix.parent.parent.resolve() == output.resolve():
+        own = output / RUN_FOLDER / f"{model_name}_epoch_{int(match[1]):05d}"
         if Path(f"{own}.json").is_file():
             return str(own)
     return str(prefix)

@@ -185,7 +185,7 @@ def picture_folders(args: argparse.Namespace) -> Iterator[dict[str, Path]]:
     Yields:
         From "annotated", "timeline" and "explain", where the flag is given, to the folder or file.
     """
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     with contextlib.ExitStack() as stack:
         for name in ("annotated", "timeline", "explain"):
             given = getattr(args, name)
@@ -194,10 +194,10 @@ def picture_folders(args: argparse.Namespace) -> Iterator[dict[str, Path]]:
             is_picture = name == "timeline" and given.lower().endswith(".png")
             folder, file = os.path.split(given) if is_picture else (given, "")
             place = stack.enter_context(staged(folder))
-            if (place / file).resolve() not in {path.resolve() for path in found.values()}:
+            if (place / file).resolve() not in {path.resolve() for path in folders.values()}:
                 stack.enter_context(only_writer(place, file, given_by=f"--{name}"))
-            found[name] = place / file
-        yield found
+            folders[name] = place / file
+        yield folders
 
 
 @paddle_is_quiet()
@@ -239,11 +239,12 @@ def results(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> 
     bar = partial(tqdm, leave=False, disable=None)
     if args.window_sec is None:
         readers = min(num_cores(), _MOST_READERS) if args.num_readers is None else args.num_readers
-        found = predictor.predict(files, args.batch_size, readers)
+        predictions = predictor.predict(files, args.batch_size, readers)
     else:
         windowing = Windowing(args.window_sec, args.stride_sec)
-        found = predictor.predict_windows(files, windowing, args.batch_size, partial(bar, desc="windows"))
-    return bar(found, total=len(files), desc="videos") if args.json else found
+        show = partial(bar, desc="windows")
+        predictions = predictor.predict_windows(files, windowing, args.batch_size, show)
+    return bar(predictions, total=len(files), desc="videos") if args.json else predictions
 
 
 def show_error(error: PaddleVideoFastError) -> None:
@@ -320,8 +321,8 @@ def _predict_live(args: argparse.Namespace) -> int:
     num_failed = num_windows = 0
     try:
         with source:
-            for found in predict_live(predictor, source, windowing):
-                entry = found.entry(args.top_k)
+            for window in predict_live(predictor, source, windowing):
+                entry = window.entry(args.top_k)
                 num_windows += 1
                 num_failed += "error" in entry
                 line = json.dumps(entry) if args.json else live_row(entry)
@@ -341,7 +342,7 @@ def _predict(args: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
     with picture_folders(args) as folders:
         predictor = make_predictor(args)
         files = files_of(args)
-        found = results(args, predictor, files)
+        predictions = results(args, predictor, files)
         pictures = None
         if folders:
             explaining = _explaining(args, predictor, folders.pop("explain")) if args.explain else None
@@ -349,7 +350,7 @@ def _predict(args: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
             pictures = PredictionPictures(predictor, files, root, **folders, explaining=explaining)
         is_quiet, began = args.json or args.enable_benchmark, time.perf_counter()
         show = (lambda entry: None) if is_quiet else (lambda entry: print(table(entry), flush=True))
-        entries.extend(entries_of(found, args.top_k, pictures, show, show_error))
+        entries.extend(entries_of(predictions, args.top_k, pictures, show, show_error))
     if args.enable_benchmark:
         print(
             timing(predictor.times, time.perf_counter() - began), file=sys.stderr if args.json else sys.stdout

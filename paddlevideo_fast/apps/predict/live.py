@@ -423,11 +423,11 @@ class LivePrediction:
 
     def entry(self, top_k: int) -> Entry:
         """JSON values: those of `entry_of`, or `path` and `error`, and the attributes."""
-        found = self.prediction
+        prediction = self.prediction
         told = (
-            {"path": found.path, "error": str(found.error)}
-            if isinstance(found, Unread)
-            else entry_of(found, top_k)
+            {"path": prediction.path, "error": str(prediction.error)}
+            if isinstance(prediction, Unread)
+            else entry_of(prediction, top_k)
         )
         return {
             "start_sec": round(self.start_sec, 3),
@@ -463,10 +463,10 @@ def predict_live(predictor: Predictor, source: LiveSource, windowing: Windowing)
     def predict(start_sec: float, end_sec: float) -> Iterator[LivePrediction]:
         window = source.take(start_sec, end_sec)
         if window is not None:
-            found = _predicted(predictor, window)
+            prediction = _predicted(predictor, window)
             delay_sec = time.monotonic() - window.shown[-1].arrived
             yield LivePrediction(
-                found, start_sec, end_sec, window.num_frames, delay_sec, source.num_dropped, num_skipped
+                prediction, start_sec, end_sec, window.num_frames, delay_sec, source.num_dropped, num_skipped
             )
 
     while source.wait_until(start_sec + length_sec):

@@ -197,10 +197,10 @@ def find_videos(path: str | Path) -> list[Path]:
             raise PaddleVideoFastError(f"{path}: there is no such file or folder")
         return [place]
     there = (as_path(folder) / name for folder, _, names in walk(place) for name in names if name[0] != ".")
-    found = sorted(file for file in there if file.suffix.lower() in VIDEO_EXTENSIONS)
-    if not found:
+    videos = sorted(file for file in there if file.suffix.lower() in VIDEO_EXTENSIONS)
+    if not videos:
         raise PaddleVideoFastError(f"{path}: has no video; looked for {', '.join(VIDEO_EXTENSIONS)}")
-    return found
+    return videos
 
 
 def listed_videos(path: str | Path) -> list[Path]:
@@ -213,10 +213,10 @@ def listed_videos(path: str | Path) -> list[Path]:
         lines = read_names(path)
     except (OSError, ValueError) as error:
         raise PaddleVideoFastError(f"{path}: is no list of videos: {cause_of(error)}") from error
-    found = [as_path(line.strip()) for line in lines if line.strip()]
-    if not found:
+    videos = [as_path(line.strip()) for line in lines if line.strip()]
+    if not videos:
         raise PaddleVideoFastError(f"{path}: lists no video; write one a line")
-    return found
+    return videos
 
 
 class Predictor:
@@ -399,8 +399,8 @@ class Predictor:
         Raises:
             ProgramError: as of `predict_clips`.
         """
-        found = self.predict_clips(np.split(pixels, len(pixels)), "")
-        return np.stack([each.scores for each in found])
+        predictions = self.predict_clips(np.split(pixels, len(pixels)), "")
+        return np.stack([each.scores for each in predictions])
 
     def predict_clips(self, clips: Sequence[np.ndarray], path: str) -> list[Prediction]:
         """Predicts parts of a video, whose clips have the same shape.

@@ -368,8 +368,8 @@ def settings_file(model_file: str | Path) -> Path:
         ProgramError: there is no such program.
     """
     program = find_program(model_file)
-    found = [file for file in map(program.with_suffix, (".yaml", ".yml")) if file.is_file()]
-    return found[0] if found else program.with_suffix(".yaml")
+    files = [file for file in map(program.with_suffix, (".yaml", ".yml")) if file.is_file()]
+    return files[0] if files else program.with_suffix(".yaml")
 
 
 def open_program(
@@ -464,12 +464,12 @@ def median_times(programs: Mapping[_Key, Program], clips: np.ndarray) -> dict[_K
 
 def _timed_runs(program: Program, clips: np.ndarray) -> list[float]:
     """Seconds of each run, of one or as many as a turn has time for."""
-    found: list[float] = []
-    while sum(found) < _TURN_SEC:
+    seconds: list[float] = []
+    while sum(seconds) < _TURN_SEC:
         began = time.perf_counter()
         program.run(clips)
-        found.append(time.perf_counter() - began)
-    return found
+        seconds.append(time.perf_counter() - began)
+    return seconds
 
 
 def _is_on_cpu(options: ProgramOptions) -> bool:

@@ -133,10 +133,10 @@ class Service:
             raise RequestError(422, f"the video {error}") from error
         except SlowError as error:
             raise RequestError(503, str(error)) from error
-        found: Prediction | WindowedPrediction = parts[0]
+        prediction: Prediction | WindowedPrediction = parts[0]
         if video.windows is not None:
-            found = join(parts, video.windows)
-        return self._entry(found, top_k), sum(len(part.logits) for part in parts)
+            prediction = join(parts, video.windows)
+        return self._entry(prediction, top_k), sum(len(part.logits) for part in parts)
 
     def predict_clips(self, clips: np.ndarray, top_k: int, job: Job) -> tuple[Entry, int]:
         """The classes of a video whose views are uint8 [V, T, H, W, 3], as `predict_file`.
@@ -147,17 +147,17 @@ class Service:
         if list(clips.shape[1:]) != self._clip_shape:
             raise RequestError(422, f"shape: expected {self._clip_shape}, T, H, W, 3")
         try:
-            (found,) = self._predictions(iter([clips]), job)
+            (prediction,) = self._predictions(iter([clips]), job)
         except SlowError as error:
             raise RequestError(503, str(error)) from error
-        return self._entry(found, top_k), len(clips)
+        return self._entry(prediction, top_k), len(clips)
 
     def _predictions(self, read: Iterator[np.ndarray], job: Job) -> Iterator[Prediction]:
         while clips := list(itertools.islice(read, self.options.max_batch)):
             job.check()
             yield from self._predictor.predict_clips(clips, _VIDEO)
 
-    def _entry(self, found: Prediction | WindowedPrediction, top_k: int) -> Entry:
-        entry = entry_of(found, top_k)
+    def _entry(self, prediction: Prediction | WindowedPrediction, top_k: int) -> Entry:
+        entry = entry_of(prediction, top_k)
         del entry["path"]
         return entry
