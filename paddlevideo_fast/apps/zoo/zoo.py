@@ -1,5 +1,6 @@
 """What a built-in config needs, and what others have published for it."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -133,6 +134,21 @@ def published_results() -> dict[str, list[Published]]:
 def best_first(results: Iterable[Published], epochs: int) -> tuple[Published, ...]:
     """Results for a config whose training has `epochs`: of it as it is, then with options; the best first."""
     return tuple(sorted(results, key=lambda result: _distance(result, epochs)))
+
+
+def results_by_name(config: str, results: Iterable[Published]) -> dict[str, Published]:
+    """Results of a config, best first, by the names of their weights.
+
+    The first has the name of the config. The others are `<config>@<converter>`, and from the second of a
+    toolkit on `<config>@<converter>-2`.
+    """
+    named: dict[str, Published] = {}
+    counts: Counter[str] = Counter()
+    for result in results:
+        name = f"{config}@{result.converter}" if named else config
+        counts[name] += 1
+        named[name if counts[name] == 1 else f"{name}-{counts[name]}"] = result
+    return named
 
 
 def sources_of_weights() -> dict[str, dict[str, Any]]:

@@ -516,6 +516,8 @@ def _open_driver(scheme: str, url: str) -> _Driver:
     try:
         kind = fsspec.get_filesystem_class(scheme)
     except ImportError as error:
+        if scheme == "hf":
+            raise MissingExtraError("huggingface_hub", "hf", f"reading {name}") from None
         if scheme in _EXTRA:
             raise MissingExtraError(_EXTRA[scheme], "remote", f"reading {name}") from None
         told = str(error).partition("\n")[0]

@@ -22,12 +22,12 @@ from paddlevideo_fast.apps.convert.source_files import read_source
 from paddlevideo_fast.apps.predict import flags
 from paddlevideo_fast.apps.zoo import named_weights
 from paddlevideo_fast.apps.zoo.named_weights import Source, cached, remove, source_of, weight_names
-from paddlevideo_fast.apps.zoo.zoo import published_results, sources_of_weights
+from paddlevideo_fast.apps.zoo.zoo import published_results, read_metafiles, sources_of_weights
 from paddlevideo_fast.cli.command import find_weights
 from paddlevideo_fast.cli.commands import COMMANDS
 from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import OutputError, StoreAccessError, WeightError
+from paddlevideo_fast.errors import MissingExtraError, OutputError, WeightError
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.weights import fetch_weights
 from paddlevideo_fast.registry import BACKBONES, RECOGNIZERS
@@ -380,7 +380,7 @@ def test_files_of_hugging_face(published, monkeypatch):
     published(url=url)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "huggingface_hub", None)
-        with pytest.raises(StoreAccessError, match="its driver is not installed: .*huggingface_hub"):
+        with pytest.raises(MissingExtraError, match=r"hf://.* needs the package 'huggingface_hub'.*\[hf\]"):
             fetch_weights(NAME)
     start_anew(monkeypatch, (2.0, 3, 1.0, 0.01))
     monkeypatch.setattr(fsspec, "get_filesystem_class", {"hf": Hub}.get)
@@ -408,6 +408,18 @@ def test_every_name_has_a_file_a_converter_and_a_network(name):
     own = published_results().get(name)
     assert own is None or source.url in {result.weights for result in own}
     assert own is None or not source.options or all(result.options for result in own)
+
+
+def test_every_published_file_has_a_name_of_its_own():
+    urls = [source.url for source in map(source_of, weight_names()) if source]
+    assert {result.weights for result in read_metafiles()} <= set(urls)
+    best, other, third = (source_of(f"tsm_ssv2_videos{end}") for end in ("", "@mit-tsm", "@mit-tsm-2"))
+    assert (best.converter, other.converter, other.options) == ("mmaction2", "mit-tsm", ())
+    assert third.options == ("MODEL.backbone.depth=101",)
+    assert source_of("tsm_ssv2_videos@mit-tsm-3") is source_of("tsm_motion@mit-tsm") is None
+    assert named_weights.is_name("tsm_ssv2_videos@mit-tsm-2")
+    with pytest.raises(WeightError, match="did you mean .*tsm_ssv2_videos@mit-tsm"):
+        fetch_weights("tsm_ssv2_videos@mit")
 
 
 def test_predict_takes_a_name_with_the_keys_of_its_publisher(tmp_path, monkeypatch):
