@@ -435,7 +435,7 @@ def _tell_next(
             f"first: {recipe.name} starts from random weights, and {num_train} videos are few for that; "
             f"--recipe {recipe.fine_tuning} fine-tunes trained weights"
         )
-    if recipe.pretrained and not has_weights(recipe.pretrained):
+    if recipe.pretrained and not recipe.downloads and not has_weights(recipe.pretrained):
         advice = source_of_weights(recipe.pretrained) or "check MODEL.backbone.pretrained"
         print(f"first: {recipe.pretrained} is missing; {advice}")
     for words, what in (

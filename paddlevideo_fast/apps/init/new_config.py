@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from paddlevideo_fast.apps.init.init_dataset import ENDINGS, SIDES, Source
+from paddlevideo_fast.apps.zoo import named_weights
 from paddlevideo_fast.cli.command import quiet_import
 from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.config.load import load_config
@@ -66,6 +67,8 @@ class Recipe:
         rate: its section `learning_rate`; empty for a number.
         epochs: of its training.
         pretrained: file of weights that it starts from; None: from nothing.
+        downloads: the name under which training downloads these weights, since there is no such file; "":
+            there is one, or nobody publishes it.
         transforms: of PIPELINE.train.
         samplers: of each part of PIPELINE.
         update_size: clips of an update; more than a batch where gradients are accumulated.
@@ -96,6 +99,9 @@ class Recipe:
         self.rate: Mapping[str, Any] = rate if isinstance(rate, Mapping) else {}
         self.epochs: int = config["epochs"]
         self.pretrained: str | None = config["MODEL"]["backbone"].get("pretrained")
+        stem = Path(self.pretrained or "").stem
+        is_there = self.pretrained is None or Path(self.pretrained).exists()
+        self.downloads = "" if is_there or named_weights.source_of(stem) is None else stem
         self.transforms: list[Any] = pipeline["transform"]
         self.samplers = {part: section.get("sample") or {} for part, section in config["PIPELINE"].items()}
         accumulation = config.get("GRADIENT_ACCUMULATION") or {}
@@ -128,6 +134,9 @@ def config_text(
         **({} if num_valid else {"validate": False}),
     }
     remarks = [f"the config inherits {recipe.name}"]
+    if recipe.downloads:
+        content["MODEL"]["backbone"] = {"pretrained": recipe.downloads}
+        remarks.append(f"training starts from the weights {recipe.downloads}, and downloads them first")
     if source.has_several:
         content["MODEL"]["head"] |= {"activation": "sigmoid", "loss_cfg": {"name": "BinaryCrossEntropyLoss"}}
         content["METRIC"] = {"name": "MeanAveragePrecision"}

@@ -187,3 +187,17 @@ def test_a_set_that_cannot_train_has_no_time(folder, tmp_path):
 )
 def test_times_in_words(seconds, words):
     assert choice.in_words(seconds) == words
+
+
+def test_a_recipe_whose_weights_are_published_downloads_them_by_name(folder, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    words = ["init", str(folder), "--no_measure", "--workers", "1", "--recipe", "tsm_ucf101_videos"]
+    assert main([*words, "--output", "set"]) == 0
+    assert load_config("set")["MODEL"]["backbone"]["pretrained"] == "TSM_k400"
+    told = capfd.readouterr().out
+    assert "training starts from the weights TSM_k400, and downloads them first" in told
+    assert "is missing" not in told
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/TSM_k400.pdparams").touch()
+    assert main([*words, "--output", "other"]) == 0
+    assert load_config("other")["MODEL"]["backbone"]["pretrained"] == "data/TSM_k400.pdparams"
