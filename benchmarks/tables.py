@@ -98,10 +98,15 @@ def _span(values: Sequence[float], form: str = ".2f") -> str:
     return "–".join(format(value, form) for value in values)
 
 
-def _run_length_cells(row: Mapping[str, Any]) -> Sequence[str]:
-    """The top-1 of each seed, of both sides, and the share of the tokens."""
-    of_seeds = (", ".join(f"{100 * top1:.0f}" for top1 in row["top1"][side]) for side in ("plain", "RLT"))
-    return ["", *of_seeds, f"{row['tokens']:.0%}"]
+def _fast_transformers() -> Rows:
+    """For each set and side: the top-1 of the seeds, their mean, and the shares of time and tokens."""
+    rows = []
+    for sides in load("fast_transformers")["trained"].values():
+        for row in sides.values():
+            top1 = ", ".join(f"{100 * value:.0f}" for value in row["top1"])
+            shares = [f"{row['ratio']:.2f}", f"{row['token_ratio']:.2f}"]
+            rows.append(["", "", top1, f"{100 * row['mean_top1']:.0f}", *shares])
+    return rows
 
 
 def _networks(*, of_readme: bool = False) -> Rows:
@@ -393,11 +398,12 @@ TABLES: Mapping[str, Table] = {
     "clips_per_video_training": _runs("clips_per_video_training"),
     "few_videos": _runs("few_videos_5", "few_videos_20"),
     "run_length_steps": _each(
-        "run_length",
+        "fast_transformers",
         "| | {step_ms[plain]:.0f} | {step_ms[RLT]:.0f} | {ratio:.2f}× | {tokens:.0%}",
         "timed",
     ),
-    "run_length_top1": _each("run_length", _run_length_cells, "trained"),
+    "fast_transformers": _fast_transformers,
+    "token_merging": _each("token_merging_vit_s", "| | {ms:.0f} | {ratio:.2f}×"),
     "lora": _each("lora", "| | {memory_mib:.0f} | {ratio:.2f}×"),
     "distillation": _runs("distillation_5", "distillation_20"),
     "presets": _each("presets", _preset_cells),

@@ -78,8 +78,7 @@ def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:
     rate = (spec.optimizer or {})["learning_rate"]
     curve = build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else Constant(rate)
     pipelines = Pipelines(spec.splits)
-    clip = plain_clip(pipelines["train"]) if spec.run.multigrid else None
-    phases, planned = plan_phases(spec, curve, clip, world_size)
+    phases, planned, clip = plan_phases(spec, curve, pipelines["train"], world_size)
     metric = make_metric(spec.metric) if spec.run.validate else None
     names: list[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]
     sizes = spec.accumulate_steps(world_size), spec.global_batch_size(world_size)
@@ -94,24 +93,26 @@ def make_metric(section: ComponentSection | None) -> VideoMetric:
 
 
 def plan_phases(
-    spec: RunSpec, curve: LearningRate, clip: ClipShape | None, world_size: int
-) -> tuple[list[Phase], LearningRate]:
-    """Phases and learning rate of a run. Multigrid training has many phases, ordinary training has one.
+    spec: RunSpec, curve: LearningRate, pipeline: Pipeline, world_size: int
+) -> tuple[list[Phase], LearningRate, ClipShape | None]:
+    """Phases, learning rate and full clip of a run.
+
+    Multigrid training has many phases, ordinary training has one and no full clip.
 
     Args:
         spec: of the run.
         curve: the configured learning rate.
-        clip: of plain training; None where the run is no multigrid training.
+        pipeline: of the training clips.
         world_size: processes.
 
     Raises:
         SettingError: MULTIGRID is missing or does not fit the data, the learning rate or the processes.
     """
-    grid = _checked_grid(spec) if clip else None
-    if clip is None or grid is None or not (grid.long_factors or grid.short_factors):
+    grid = _checked_grid(spec) if spec.run.multigrid else None
+    if grid is None or not (grid.long_factors or grid.short_factors):
         num_devices = world_size if spec.distributed.sync_bn else 1
-        return plain_phases(spec.run.epochs, bn_sync_devices=num_devices), curve
-    steps = _steps(spec, grid, curve)
+        return plain_phases(spec.run.epochs, bn_sync_devices=num_devices), curve, None
+    clip, steps = plain_clip(pipeline), _steps(spec, grid, curve)
     try:
         baseline = Baseline(spec.run.epochs, steps, *clip)
         cycles = grid.long_factors, grid.short_factors
@@ -122,8 +123,8 @@ def plan_phases(
         curve = curve.along(schedule.rate_steps, schedule.phases[-1].end_epoch)
     networks = [each.cls for each in arguments_in(spec.config, "MODEL") if issubclass(each.cls, Backbone)]
     if not any(network.has_batch_norm for network in networks):
-        return schedule.phases, curve
-    return [_with_batch_norm(spec, phase, grid, world_size) for phase in schedule.phases], curve
+        return schedule.phases, curve, clip
+    return [_with_batch_norm(spec, phase, grid, world_size) for phase in schedule.phases], curve, clip
 
 
 def plain_clip(pipeline: Pipeline) -> ClipShape:
@@ -136,7 +137,7 @@ def plain_clip(pipeline: Pipeline) -> ClipShape:
     if not isinstance(sampler, DecodeSampler):
         raise SettingError("PIPELINE.train", "multigrid training needs a DecodeSampler")
     if not pipeline.crop_size:
-        text = "a request with a crop size needs a transform with a target_size"
+        text = "multigrid training needs a transform with a target_size"
         raise SettingError("PIPELINE.train.transform", text)
     return ClipShape(sampler.num_frames, pipeline.crop_size, sampler.sampling_rate)
 

@@ -223,14 +223,14 @@ def _csv_row(
 
 
 def _from_cell(name: str, cell: str) -> Any:
-    """The value that JSON would have; what is no number stays a text."""
+    """The value that JSON would have; what is no number stays a text, and so does a field of an annex."""
     if name == "label":
         labels = [label.strip() for label in cell.split(_BETWEEN_LABELS)]
         numbers = [_number_of(one) if one.isdecimal() else one for one in labels]
         return [
             number if str(number) == one else one for number, one in zip(numbers, labels)
         ]  # 001 is a name
-    if name in ("path", "group"):
+    if name in ("path", "group") or name not in _OWN_FIELDS:
         return cell
     try:
         return _number_of(cell) if cell.lstrip("+-").isdecimal() else float(cell)

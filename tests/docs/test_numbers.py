@@ -60,6 +60,7 @@ NOT_MEASURED = {
     "setting of a measurement": {"benchmarks": "0.05 2 2.5 4 0.7071"},
     "chance: 1 / number of classes": {
         "benchmarks": "12.5 16.7 25",
+        "fast_transformers": "25",
         "faq": "5",
         "labels": "25",
         "quick_start": "12.5",
@@ -197,6 +198,7 @@ def held() -> dict[str, list[str]]:
             ),
         ],
         "choose_network": [f"{load('networks')['rows']['tsm_small']['macs'] / 1e9:.2f}"],
+        "fast_transformers": _fast_transformers(),
         "data_preparation": [f"{100 * copies[share]:.0f}" for share in ("recall", "precision")],
         "data_loading": [
             f"{row['gain']:.1f}" for row in load("clips_per_video")["several"] if row["number"] > 1
@@ -214,6 +216,22 @@ def held() -> dict[str, list[str]]:
             f"{prefetch['no prefetch']:.2f}",
         ],
     }
+
+
+def _fast_transformers() -> list[str]:
+    """Least and largest times of each side, what web videos lose from random weights, top-1 of the source."""
+    result = load("fast_transformers")
+    sets = result["trained"]
+    times = [
+        text
+        for side in ("RLT", "multigrid", "both")
+        for text in span((one[side]["ratio"] for one in sets.values()), ".2f")
+    ]
+    web = next(sides for name, sides in sets.items() if name == "real, from nothing")
+    lost = [
+        f"{100 * (web['plain']['mean_top1'] - web[side]['mean_top1']):.0f}" for side in ("RLT", "multigrid")
+    ]
+    return [*times, *lost, f"{100 * result['source_top1']:.0f}"]
 
 
 @pytest.fixture(scope="module")

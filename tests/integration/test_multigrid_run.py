@@ -287,7 +287,7 @@ WRONG = [
     ),
     (
         ["PIPELINE.train.transform=[{Image2Array: {}}]"],
-        "PIPELINE.train.transform: a request with a crop size",
+        "PIPELINE.train.transform: multigrid training needs a transform",
     ),
 ]
 

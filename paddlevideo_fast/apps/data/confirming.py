@@ -7,7 +7,7 @@ beside a logo, while other people move at other times, in other clothes, or are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 
 from paddlevideo_fast.apps.data.fingerprints import RATE, Video, times_of
-from paddlevideo_fast.apps.data.matching import Match
+from paddlevideo_fast.apps.data.matching import Match, Pairs, groups
 from paddlevideo_fast.errors import VideoDecodeError
 
 _SIDE = 32  # pixels of a picture
@@ -43,7 +43,42 @@ class Pair(NamedTuple):
     match: Match
 
 
-def confirm(group: tuple[Sequence[Part], Sequence[Pair]]) -> list[bool]:
+Group = tuple[Sequence[Part], Sequence[Pair]]
+
+
+def groups_of(parts: Sequence[Part], alike: Pairs) -> tuple[list[list[int]], list[Group]]:
+    """Groups of parts that pairs connect: their numbers, and what `confirm` takes of each."""
+    members = groups(alike)
+    group_of = {number: group for group, numbers in enumerate(members) for number in numbers}
+    of_group: list[list[Pair]] = [[] for _ in members]
+    for (one, other), match in alike.items():
+        numbers = members[group_of[one]]
+        of_group[group_of[one]].append(Pair(numbers.index(one), numbers.index(other), match))
+    return members, [
+        ([parts[number] for number in numbers], pairs) for numbers, pairs in zip(members, of_group)
+    ]
+
+
+def confirmed(
+    members: Iterable[Sequence[int]], tasks: Iterable[Group], answers: Iterable[list[bool]]
+) -> Pairs:
+    """The pairs of `groups_of` that are copies, in order.
+
+    Args:
+        members: of `groups_of`, like the tasks.
+        tasks: see there.
+        answers: what `confirm` says of each task.
+    """
+    pairs = {
+        (numbers[pair.one], numbers[pair.other]): pair.match
+        for numbers, (_, of_group), flags in zip(members, tasks, answers)
+        for pair, is_same in zip(of_group, flags)
+        if is_same
+    }
+    return dict(sorted(pairs.items()))
+
+
+def confirm(group: Group) -> list[bool]:
     """Whether what moves is the same, for each pair; True where a video cannot be read again."""
     parts, pairs = group
     cached = lru_cache(64)(_pictures)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paddlevideo_fast.apps.data.confirming import Pair, Part, confirm
+from paddlevideo_fast.apps.data.confirming import Part, confirm, confirmed, groups_of
 from paddlevideo_fast.apps.data.fingerprints import RATE, Fingerprint, Prints, Video
 from paddlevideo_fast.apps.data.matching import Match, Pairs, groups, matches
 from paddlevideo_fast.errors import EXIT_FAILURES
@@ -126,25 +126,14 @@ def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Li
 
 def _confirmed(job: Work, parts: Sequence[Part], alike: Pairs) -> Pairs:
     """The pairs of videos that look alike in which the same moves."""
-    members = groups(alike)
-    group_of = {number: group for group, numbers in enumerate(members) for number in numbers}
-    of_group: list[list[Pair]] = [[] for _ in members]
-    for (one, other), match in alike.items():
-        numbers = members[group_of[one]]
-        of_group[group_of[one]].append(Pair(numbers.index(one), numbers.index(other), match))
-    tasks = [([parts[number] for number in numbers], pairs) for numbers, pairs in zip(members, of_group)]
+    members, tasks = groups_of(parts, alike)
     files = common_folder([part.video.path for part in parts])
     answers = job.run(confirm, tasks, "groups that look alike", files) if tasks else ()
-    confirmed = {
-        (numbers[pair.one], numbers[pair.other]): pair.match
-        for numbers, pairs, flags in zip(members, of_group, answers)
-        for pair, is_same in zip(pairs, flags)
-        if is_same
-    }
-    if len(confirmed) < len(alike):
+    pairs = confirmed(members, tasks, answers)
+    if len(pairs) < len(alike):
         text = "look alike, and what moves in them differs: they are not taken for copies"
-        print(f"{len(alike) - len(confirmed)} pairs {text}", file=sys.stderr)
-    return dict(sorted(confirmed.items()))
+        print(f"{len(alike) - len(pairs)} pairs {text}", file=sys.stderr)
+    return pairs
 
 
 def _check_files(args: argparse.Namespace, own: Listed, others: Sequence[Listed]) -> None:
@@ -197,7 +186,8 @@ def _is_wanted(entries: Sequence[_Entry]) -> Callable[[int, int], bool]:
     def is_wanted(one: int, other: int) -> bool:
         first, second = entries[one], entries[other]
         if first.file == second.file and first.record.path == second.record.path:
-            return first.is_own and first.record.span == second.record.span
+            parts = [(one.record.span, one.record.more) for one in (first, second)]
+            return first.is_own and parts[0] == parts[1]
         return first.is_own or second.is_own
 
     return is_wanted

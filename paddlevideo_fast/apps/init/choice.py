@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from paddlevideo_fast.apps.zoo.zoo import has_weights
 from paddlevideo_fast.cli.command import quiet_import
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.spec import RunSpec
-from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.errors import OutOfMemoryError, PaddleVideoFastError
 
 _WEIGHTS = "efficientnet_lite0"
 _NUM_STEPS, _BUDGET_SEC = 4, 10.0
@@ -55,7 +56,8 @@ def advice(has_gpu: bool) -> str:
 def training_sec(config: Path, num_valid: int) -> float | None:
     """About how many seconds the training of a config takes here, from a few steps; None if it cannot start.
 
-    Steps are timed at learning rate 0 on the clips of the set, and nothing is written.
+    Steps are timed at learning rate 0 on the clips of the set, and nothing is written. A step has one batch,
+    also where the config accumulates gradients.
 
     Args:
         config: the file.
@@ -66,16 +68,22 @@ def training_sec(config: Path, num_valid: int) -> float | None:
         from paddlevideo_fast.assembly import plan_run, training_setup
     with _without_log():
         try:
-            plan = plan_run(RunSpec.for_training(load_config(str(config))))
+            spec = load_config(str(config))
+            accumulates = spec.get("GRADIENT_ACCUMULATION")
+            spec = load_config(str(config), ["GRADIENT_ACCUMULATION=null"]) if accumulates else spec
+            plan = plan_run(RunSpec.for_training(spec))
             parts = training_setup(plan, load_pretrained=False)
             loader = parts.split.loader
             with contextlib.closing(loader):
                 times = time_steps(parts, loader, _NUM_STEPS, 1, _BUDGET_SEC)
-        except PaddleVideoFastError:  # training says what is wrong
-            return None
-    num_trained = len(loader) * times.num_clips / times.num_steps / plan.accumulate_steps
+        except Exception as error:
+            if isinstance(error, PaddleVideoFastError) or OutOfMemoryError.is_told_by(error):
+                return None  # training says what is wrong
+            raise
     epochs = plan.phases[-1].end_epoch
-    return epochs * (num_trained + _OF_A_STEP * num_valid) / times.clips_per_sec
+    num_trained = epochs * len(loader) * times.num_clips / times.num_steps
+    num_validated = math.ceil(epochs / (spec.get("val_interval") or 1)) * num_valid
+    return (num_trained + _OF_A_STEP * num_validated) / times.clips_per_sec
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ Examples:
 """
 
 import argparse
+import importlib.util
 import os
 import re
 import shlex
@@ -57,7 +58,7 @@ from paddlevideo_fast.log import printable
 from paddlevideo_fast.machine import gpu_number, installed_gpus, num_cores
 
 _NUM_COUNTED = 40
-_MOST_COMPARED = 2000  # files; comparing them takes a tenth of a second each
+_MOST_COMPARED, _MOST_HOURS = 2000, 3  # videos that are compared, and how long they last in all
 # Options that hold for later runs, and what they are where nobody has said anything.
 _DEFAULTS = {
     "valid": None,
@@ -66,6 +67,7 @@ _DEFAULTS = {
     "group": None,
     "data_prefix": None,
     "recipe": None,
+    "copies": "together",
 }
 _FILES = ("valid", "data_prefix")
 _ROOT = "root"  # in provenance.json: folder that the paths of the lists start from
@@ -87,9 +89,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--copies",
         choices=("together", "ignore"),
-        default="together",
-        help=f"videos that show the same: stay on one side of the split (default), looked for among at most "
-        f"{_MOST_COMPARED:,} files; or are not looked for",
+        help="videos that show the same stay on one side of the split (together, the default; looked for "
+        f"among at most {_MOST_COMPARED:,} videos of {_MOST_HOURS} hours in all), or nobody looks for them "
+        "(ignore)",
     )
     parser.add_argument(
         "--classes", type=Path, metavar="FILE", help="class names in the order of their labels"
@@ -169,13 +171,13 @@ def _run(args: argparse.Namespace) -> int:
     if not args.group:
         clips = init_dataset.with_groups(source, clips, entries)
     ending = init_dataset.ending_of_lists(clips)
-    copies = _copies(source, clips, args)
+    copies = _copies(source, clips, args, sum(probe.seconds for probe in probes.values()))
     sides = _sides(source, clips, args, entries, copies)
     counts = {side: Counter(dict.fromkeys(source.classes, 0)) for side in init_dataset.SIDES}
     for clip, side in zip(clips, sides):
         counts[side].update(clip.labels)
     numbers = Counter(sides)
-    with _provenance(args, source).kept_in(args.output):
+    with _provenance(args, source, is_chosen).kept_in(args.output):
         for side in init_dataset.SIDES:
             lines, unlisted = init_dataset.lines_of(
                 source, [clip for clip, own in zip(clips, sides) if own == side], ending
@@ -214,13 +216,14 @@ def _run(args: argparse.Namespace) -> int:
         say(f"warning: videos of one or two frames: {init_dataset.some(still)}")
     for warning in init_dataset.warnings_of(counts, intact, recipe.frames_of_clip, doubles):
         say(f"warning: {warning}")
+    has_failures = report_failures(left_out, len(files), args.output / "failures.txt")
     if is_new:
         for line in _prices(args, recipe, source, numbers, ending, options if is_chosen else ()):
             print(line)
         if is_chosen and (better := choice.advice(has_gpu)):
             print(f"or: {better}")
     _tell_next(args, recipe, numbers["train"], has_gpu, is_chosen)
-    return EXIT_FAILURES if report_failures(left_out, len(files), args.output / "failures.txt") else 0
+    return EXIT_FAILURES if has_failures else 0
 
 
 def _prices(
@@ -248,7 +251,7 @@ def _prices(
 
     reason = options[0].reason if options else "as you have said"
     yield f"recipe: {recipe.name} {reason}{price(args.output / CONFIG_FILE)}"
-    trial = args.output / "other_recipe.yaml"
+    trial = args.output / ".other_recipe.yaml"
     for option in options[1:]:
         other = Recipe(recipe_of(option.network, _computes_on_gpu()))
         try:
@@ -305,24 +308,27 @@ def _add_valid(source: Source, valid: Source) -> None:
     ]
 
 
-def _copies(source: Source, clips: Sequence[Found], args: argparse.Namespace) -> list[list[int]]:
-    """Numbers of clips that show the same; a remark says what was found, or why nothing was looked for."""
+def _copies(
+    source: Source, clips: Sequence[Found], args: argparse.Namespace, seconds: float
+) -> list[list[int]]:
+    """Numbers of clips that show the same; a remark says why nothing was looked for.
+
+    Args:
+        source: the set; gets the remark.
+        clips: of it.
+        args: of the command.
+        seconds: how long all clips last.
+    """
     if args.copies == "ignore":
         return []
-    if len({clip.path for clip in clips}) > _MOST_COMPARED:
+    if len({clip.path for clip in clips}) > _MOST_COMPARED or seconds > _MOST_HOURS * 3600:
         look = f"{PROGRAM} data check {shlex.quote(str(args.output / 'train.list'))} --duplicates"
         source.remarks.append(
-            f"more than {_MOST_COMPARED:,} videos: copies are not looked for;  {look}  does"
+            f"more than {_MOST_COMPARED:,} videos or {_MOST_HOURS} hours: copies are not looked for; "
+            f" {look}  does"
         )
         return []
-    copies = together.copies(clips, args.workers)
-    if copies:
-        first = " and ".join(printable(init_dataset.relative(source, clips[at].path)) for at in copies[0][:2])
-        source.remarks.append(
-            f"videos that show the same as another one: {sum(map(len, copies))}, such as {first}; they stay "
-            "on one side of the split (--copies ignore: they need not)"
-        )
-    return copies
+    return together.copies(clips, args.workers)
 
 
 def _sides(
@@ -347,6 +353,12 @@ def _sides(
         groups = together.united(_groups(source, clips, paths, args), copies)
         named = list(zip(paths, labels))
         sides = init_dataset.split(named, args.valid_share, args.seed, groups, known)
+        if copies:
+            first = " and ".join(printable(paths[number]) for number in copies[0][:2])
+            source.remarks.append(
+                f"videos that show the same as another one: {sum(map(len, copies))}, such as {first}; they "
+                "stay on one side of the split (--copies ignore: they need not)"
+            )
     leaks = [group for group in copies if len({sides[number] for number in group}) > 1]
     if leaks:
         first = " and ".join(printable(paths[number]) for number in leaks[0][:2])
@@ -388,10 +400,12 @@ def _groups(
     return [clip.group or init_dataset.group_of(path, args.group) for clip, path in zip(clips, paths)]
 
 
-def _provenance(args: argparse.Namespace, source: Source) -> Provenance:
+def _provenance(args: argparse.Namespace, source: Source, is_chosen: bool) -> Provenance:
     options: dict[str, Any] = {name: getattr(args, name) or None for name in _DEFAULTS}
     options |= {name: from_folder(options[name], args.output) for name in _FILES if options[name]}
     options |= {name: getattr(args, name) for name in ("valid_share", "seed")}
+    if is_chosen:
+        options["recipe"] = None
     options[_ROOT] = from_folder(source.root, args.output)
     files = [Path(path) for path in (args.source, args.valid, args.classes) if path]
     lists = crc32_of(*(path for path in files if path.is_file()))
@@ -435,6 +449,8 @@ def _tell_next(
             f"first: {recipe.name} starts from random weights, and {num_train} videos are few for that; "
             f"--recipe {recipe.fine_tuning} fine-tunes trained weights"
         )
+    if recipe.downloads and importlib.util.find_spec("aiohttp") is None:
+        print('first: pip install "paddlevideo_fast[remote]"  brings what downloads the weights')
     if recipe.pretrained and not recipe.downloads and not has_weights(recipe.pretrained):
         advice = source_of_weights(recipe.pretrained) or "check MODEL.backbone.pretrained"
         print(f"first: {recipe.pretrained} is missing; {advice}")

@@ -458,7 +458,10 @@ def warnings_of(
 def ending_of_lists(clips: Iterable[Found]) -> str:
     """How the names of the new lists end: .jsonl where clips say more than path and label."""
     rows = [clip.row for clip in clips if clip.row]
-    more = any((row.span, row.weight, row.group) != (None, 1.0, "") or len(row.labels) != 1 for row in rows)
+    more = any(
+        (row.span, row.weight, row.group, row.more) != (None, 1.0, "", ()) or len(row.labels) != 1
+        for row in rows
+    )
     return _NAMED if more else _PLAIN
 
 

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from paddlevideo_fast.apps.data.confirming import Pair, Part, confirm
+from paddlevideo_fast.apps.data.confirming import Part, confirm, confirmed, groups_of
 from paddlevideo_fast.apps.data.fingerprints import RATE, Fingerprint, Video
 from paddlevideo_fast.apps.data.matching import groups, matches
 from paddlevideo_fast.apps.init.init_dataset import Found
@@ -48,8 +48,9 @@ def copies(clips: Sequence[Found], workers: int) -> list[list[int]]:
         return clips[numbers[one]].path != clips[numbers[other]].path
 
     alike = matches(prints, are_two_files)
-    flags = confirm((parts, [Pair(*pair, match) for pair, match in alike.items()]))
-    same = [pair for pair, is_same in zip(alike, flags) if is_same]
+    members, tasks = groups_of(parts, alike)
+    answers = run_all(confirm, tasks, Executor(workers), "groups that look alike") if tasks else ()
+    same = confirmed(members, tasks, answers)
     return [[numbers[number] for number in group] for group in groups(same)]
 
 

@@ -37,7 +37,7 @@ def weights_file(name: str) -> str:
         raise MissingExtraError(package, extra, f"MODEL.backbone.pretrained={name}") from None
     paths = [Path(str(file.locate())) for file in files if file.suffix in _ENDINGS]
     if len(paths) != 1 or not paths[0].is_file():
-        text = f"has {len(paths)} files of weights, expected one" if len(paths) != 1 else "lacks its weights"
+        text = f"has {len(paths)} files of weights, expected one" if len(paths) > 1 else "lacks its weights"
         raise WeightError(f"{name}: the package {package} {text}; install it anew")
     digest = hashlib.sha256(paths[0].read_bytes()).hexdigest()
     target = cache_folder() / "files" / digest[:32] / f"{name}.pdparams"

@@ -116,7 +116,7 @@ def check_box(box: Sequence[float]) -> None:
 
 def _number_of(text: str) -> float | None:
     try:
-        value = float(text)
+        value = float(text.strip().strip('"'))
     except ValueError:
         return None
     return value if math.isfinite(value) else None

@@ -92,6 +92,10 @@ def one_id(tracks: Mapping[int, TrackRows], path: str, track_id: Any) -> int:
         AnnotationError: it is not in the file, or there are several.
     """
     ids = ", ".join(map(str, [*tracks][:_MOST_IDS])) + (", …" if len(tracks) > _MOST_IDS else "")
+    if isinstance(track_id, str) and track_id.strip().isdecimal():  # a cell of a table
+        track_id = int(track_id)
+    if track_id is not None and (isinstance(track_id, bool) or not isinstance(track_id, int)):
+        raise AnnotationError(f"track_id is {shown(track_id)}, expected an integer")
     if track_id is None and len(tracks) > 1:
         raise AnnotationError(f"{path} has the ids {ids}; say which one with track_id")
     if track_id is not None and track_id not in [*tracks]:

@@ -15,7 +15,22 @@ def made(make_clip, tmp_path, monkeypatch, capfd):
     """The folder of a set that `init` has made, of 20 videos; the working folder is another one."""
     for number in range(20):
         make_clip(tmp_path / "videos" / CLASSES[number % 2] / f"{number}.mp4", 20, size=(80, 48))
-    assert main(["init", str(tmp_path / "videos"), "--output", str(tmp_path / "set"), "--workers", "1"]) == 0
+    assert (
+        main(
+            [
+                "init",
+                str(tmp_path / "videos"),
+                "--output",
+                str(tmp_path / "set"),
+                "--workers",
+                "1",
+                "--copies",
+                "ignore",
+                "--no_measure",
+            ]
+        )
+        == 0
+    )
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     capfd.readouterr()

@@ -1,5 +1,6 @@
 """What `init` decides by itself: the recipe, what its training takes here, and which videos stay together."""
 
+import json
 import re
 import shutil
 
@@ -201,3 +202,47 @@ def test_a_recipe_whose_weights_are_published_downloads_them_by_name(folder, tmp
     (tmp_path / "data/TSM_k400.pdparams").touch()
     assert main([*words, "--output", "other"]) == 0
     assert load_config("other")["MODEL"]["backbone"]["pretrained"] == "data/TSM_k400.pdparams"
+
+
+def test_tracks_of_a_list_reach_the_new_lists(folder, tmp_path):
+    tracks = folder / "001"
+    tracks.write_text(
+        "frame,id,x1,y1,x2,y2\n" + "".join(f"{n},{i},2,2,20,20\n" for n in range(8) for i in (1, 2))
+    )
+    rows = [
+        f"{side}/{number}.mp4,{side},001,{person}"
+        for side, numbers in (("run", range(6)), ("walk", range(8, 14)))
+        for number in numbers
+        for person in (1, 2)
+    ]
+    (folder / "people.csv").write_text("\n".join(["path,label,track,track_id", *rows]) + "\n")
+    words = [
+        "init",
+        str(folder / "people.csv"),
+        "--output",
+        str(tmp_path / "set"),
+        "--no_measure",
+        "--workers",
+        "1",
+    ]
+    assert main(words) == 0
+    written = [
+        json.loads(line)
+        for side in ("train", "valid")
+        for line in (tmp_path / f"set/{side}.jsonl").read_text().splitlines()
+    ]
+    assert len(written) == 24
+    assert {(row["track"], str(row["track_id"])) for row in written} == {("001", "1"), ("001", "2")}
+
+
+def test_a_recipe_that_init_chose_is_chosen_anew(folder, tmp_path, monkeypatch, capfd):
+    words = ["init", str(folder), "--output", str(tmp_path / "set"), "--no_measure", "--workers", "1"]
+    monkeypatch.setattr(choice, "has_weights", lambda name: False)
+    assert main([*words, "--copies", "ignore"]) == 0
+    (tmp_path / "set/config.yaml").unlink()
+    monkeypatch.setattr(choice, "has_weights", lambda name: True)
+    capfd.readouterr()
+    assert main(words) == 0
+    told = capfd.readouterr().out
+    assert "recipe: tsm_lite0_small fine-tunes weights of ImageNet" in told
+    assert "as before: --copies ignore" in told

@@ -251,7 +251,7 @@ WRONG_FIELDS = {
     ),
     "no id": (
         {"track": "a.csv", "track_id": [1]},
-        "track_id [1] is not in {root}/a.csv, which has the ids 1, 2",
+        "track_id is [1], expected an integer",
     ),
     "both": ({"track": "a.csv", "box": "1,2,3,4"}, "has a box and a track; keep one of the two"),
     "id alone": ({"track_id": 1}, "has a track_id and neither a box nor a track"),
