@@ -110,7 +110,7 @@ def check_program(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
             parser.error("--backend: is for a CPU; leave it out")
         if args.enable_mkldnn is not None:
             parser.error("--enable_mkldnn: says the same as --backend; leave one of the two out")
-        if args.params_file or Path(args.model_file or "").suffix in (".json", ".pdmodel", ".onnx"):
+        if args.params_file or Path(args.model_file or "").suffix in named_weights.PROGRAM_SUFFIXES:
             parser.error("--backend: the program is named with its file ending; leave one of the two out")
     if (args.model_file is None) == (args.weights is None):
         parser.error(

@@ -17,9 +17,11 @@ import contextlib
 import difflib
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -31,6 +33,7 @@ from paddlevideo_fast.apps.zoo.zoo import (
     Published,
     best_first,
     published_results,
+    read_metafiles,
     results_by_name,
     source_of_weights,
     sources_of_weights,
@@ -39,6 +42,7 @@ from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import (
     ObjectError,
+    OutputError,
     OutputInUseError,
     StoreAwayError,
     WeightError,
@@ -63,6 +67,7 @@ _PATIENCE_SEC = 20.0  # for the first answer of a publisher
 _PIECE_BYTES = 2**23
 _NOTE = "source.json"
 _OURS = ("", "paddlevideo")  # converters of files that need no conversion
+PROGRAM_SUFFIXES = (".json", ".pdmodel", ".onnx")  # as in apps/predict/program.py, which imports Paddle
 # OpenMMLab and torchvision end the names of their files with the first digits of the SHA-256
 _SUM_IN_NAME = re.compile(r"-([0-9a-f]{8})\.\w+")
 
@@ -102,12 +107,21 @@ class Cached(NamedTuple):
 
 @dataclass(frozen=True)
 class _Note:
-    """What was downloaded for a name: URL, size and SHA-256; and the SHA-256 of the weights made of it."""
+    """What was downloaded for a name, and what was made of it.
+
+    Attributes:
+        url: of the file that was downloaded, the publisher's or a mirror's.
+        size: of this file, in bytes.
+        sha256: of this file.
+        weights_sha256: of the weights made of it.
+        source: what the name meant then; None: unknown.
+    """
 
     url: str = ""
     size: int = 0
     sha256: str = ""
     weights_sha256: str = ""
+    source: Source | None = None
 
 
 def source_of(name: str) -> Source | None:
@@ -142,10 +156,11 @@ def weight_names() -> list[str]:
 
 
 def is_name(text: str) -> bool:
-    """Whether MODEL of a command is a name of weights; a file or program of this name goes before."""
-    if not re.fullmatch(r"[\w@-]+", text) or any(text in (path.name, path.stem) for path in Path().iterdir()):
+    """Whether MODEL of a command is a name of weights; a file, folder or program of this name goes before."""
+    if not re.fullmatch(r"[\w@-]+", text):
         return False
-    return source_of(text) is not None
+    is_path = any(Path(text + suffix).exists() for suffix in ("", *PROGRAM_SUFFIXES))
+    return not is_path and source_of(text) is not None
 
 
 def weights_file(name: str) -> str:
@@ -158,7 +173,7 @@ def weights_file(name: str) -> str:
         OutputError: the cache folder cannot be written.
         MissingExtraError: the package that carries the weights is not installed.
     """
-    if os.path.exists(name):
+    if os.path.isfile(name):
         return name
     if "package" in sources_of_weights().get(name, {}):
         from paddlevideo_fast.apps.zoo import packages  # and Paddle with it
@@ -170,13 +185,20 @@ def weights_file(name: str) -> str:
     if source.options:
         logger.info("%s: its weights are those of  %s", name, _with_options(source))
     folder = folder_of_weights() / name
+    file = _cached_file(folder, source)
+    if file is not None:
+        return str(file)
+    url = without_checksum(source.url)[0]
+    with _explained(name, url, folder):
+        address = _in_mirror(name, url) or url
+    if not scheme_of(address) and _converter(source, address) in _OURS:
+        if expected := _expected(source, address):
+            _checked(name, address, Path(address), expected, _Note())
+        return address
     while True:
-        file = _cached_file(folder)
-        if file is not None:
-            return str(file)
         try:
             with only_writer(folder, given_by="XDG_CACHE_HOME"):
-                return str(_cached_file(folder) or _fetched(name, source, folder))
+                return str(_cached_file(folder, source) or _fetched(name, source, address, folder))
         except OutputInUseError as error:
             logger.info("%s; waiting for it", error)
 
@@ -185,12 +207,21 @@ def cached() -> list[Cached]:
     """The weights in the cache, those used last first."""
     entries = []
     for folder in folder_of_weights().glob("*"):
-        files = [path for path in folder.rglob("*") if path.is_file() and path.name != _NOTE]
+        files = list(_files_in(folder))
         if files:
-            num_bytes = sum(path.stat().st_size for path in files)
-            url = _read_note(folder).url
-            entries.append(Cached(folder.name, num_bytes, max(p.stat().st_mtime for p in files), url))
+            num_bytes, used_at = sum(file.st_size for file in files), max(file.st_mtime for file in files)
+            entries.append(Cached(folder.name, num_bytes, used_at, _read_note(folder).url))
     return sorted(entries, key=lambda entry: entry.used_at, reverse=True)
+
+
+def _files_in(folder: Path) -> Iterator[os.stat_result]:
+    """The files of a name but for its note, without those that another process removes meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        for path in folder.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                status = path.stat()
+                if stat.S_ISREG(status.st_mode) and path.name != _NOTE:
+                    yield status
 
 
 def remove(name: str) -> int:
@@ -229,17 +260,27 @@ def _with_options(source: Source) -> str:
 
 
 def _read_note(folder: Path) -> _Note:
-    with contextlib.suppress(OSError, ValueError, TypeError):  # missing, or damaged: it is made again
-        return _Note(**json.loads((folder / _NOTE).read_text(encoding="utf-8")))
+    # missing, or damaged: it is made again
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        fields = json.loads((folder / _NOTE).read_text(encoding="utf-8"))
+        source = Source(**fields.pop("source"))
+        return _Note(**fields, source=replace(source, options=tuple(source.options)))
     return _Note()
 
 
-def _cached_file(folder: Path) -> Path | None:
-    """The weights in a folder of the cache; None where they are not there as they were written."""
-    file = folder / f"{folder.name}.pdparams"
+def _cached_file(folder: Path, source: Source) -> Path | None:
+    """The weights in a folder of the cache; None: they are missing, damaged, or made of another source."""
+    file, note = folder / f"{folder.name}.pdparams", _read_note(folder)
     if not file.is_file():
         return None
-    if fingerprint(file)["sha256"] != _read_note(folder).weights_sha256:
+    if note.source != source:
+        logger.info("%s: was made of another file, or converted otherwise; it is made again", file)
+        return None
+    try:
+        actual = fingerprint(file)["sha256"]
+    except FileNotFoundError:  # another process has just removed it
+        return None
+    if actual != note.weights_sha256:
         logger.warning("%s: is damaged; it is made again", file)
         return None
     with contextlib.suppress(OSError):  # a cache that cannot be written can be read
@@ -247,29 +288,56 @@ def _cached_file(folder: Path) -> Path | None:
     return file
 
 
-def _fetched(name: str, source: Source, folder: Path) -> Path:
-    """Downloads, checks and converts the weights of a name into its folder, or finds them in a mirror."""
-    url, expected = without_checksum(source.url)
+def _fetched(name: str, source: Source, address: str, folder: Path) -> Path:
+    """Downloads, checks and converts the weights of a name into its folder.
+
+    Args:
+        name: of the weights.
+        source: what the name means.
+        address: path or URL of the file, of the publisher or in the mirror.
+        folder: of the name in the cache.
+    """
+    limit = _limit_bytes()
     target = folder / f"{name}.pdparams"
-    with _explained(name, url, folder):
-        address = _in_mirror(name, url) or url
-        # a mirror may have the converted file, as a cache has it
-        converter = "" if address.endswith(".pdparams") else source.converter
+    with _explained(name, without_checksum(source.url)[0], folder):
+        before = _read_note(folder)
+        if before.source and before.source.url != source.url:
+            before = _Note()  # of a file that the name no longer means
         is_local = not scheme_of(address)
-        if is_local and converter in _OURS:
-            return Path(address)
         file = Path(address) if is_local else _download(name, address, folder)
         try:
-            note = _checked(name, address, file, expected if address == url else "", _read_note(folder))
-            _convert(name, source, converter, file, target)
+            note = _checked(name, address, file, _expected(source, address), before)
+            _convert(name, source, address, file, target)
         except WeightError:
             if not is_local:
                 file.unlink(missing_ok=True)  # the next attempt downloads it from its beginning
             raise
-        note = replace(note, weights_sha256=str(fingerprint(target)["sha256"]))
+        note = replace(note, weights_sha256=str(fingerprint(target)["sha256"]), source=source)
         atomic_write_text(folder / _NOTE, json.dumps(asdict(note), indent=1))
-    _make_room(folder)
+    _make_room(folder, limit)
     return target
+
+
+def _converter(source: Source, address: str) -> str:
+    """The converter that a file needs; a mirror may have the converted file, as a cache has it."""
+    return "" if address.endswith(".pdparams") else source.converter
+
+
+def _expected(source: Source, address: str) -> str:
+    """The SHA-256 of a file as its publisher says it, or its beginning; "": none, or of no such file."""
+    url, digest = without_checksum(source.url)
+    if _suffix(address) != _suffix(url):  # the converted file
+        return ""
+    in_name = _SUM_IN_NAME.search(_file_name(url))
+    return digest.lower() or (in_name[1] if in_name else "")
+
+
+def _file_name(url: str) -> str:
+    return PurePosixPath(bare_url(url)).name
+
+
+def _suffix(url: str) -> str:
+    return PurePosixPath(bare_url(url)).suffix
 
 
 @contextlib.contextmanager
@@ -282,10 +350,10 @@ def _explained(name: str, url: str, folder: Path) -> Iterator[None]:
     try:
         yield
     except ObjectError as error:
-        raise WeightError(f"{name}: {error}; {_by_hand(url)}") from error
+        raise WeightError(f"{name}: {error}; {_by_hand(name, url)}") from error
     except StoreAwayError as error:
         address = os.environ.get(MIRROR, "") or url
-        raise WeightError(f"{name}: {address}: its server does not answer; {_by_hand(url)}") from error
+        raise WeightError(f"{name}: {address}: its server does not answer; {_by_hand(name, url)}") from error
     except OSError as error:
         raise WeightError(
             f"{name}: cannot be written to {folder}: {cause_of(error)}; what has arrived stays, and the next "
@@ -295,22 +363,33 @@ def _explained(name: str, url: str, folder: Path) -> Iterator[None]:
 
 def _in_mirror(name: str, url: str) -> str:
     """The path or URL at which the user's mirror has the file of a name; "": it has none."""
-    mirror = os.environ.get(MIRROR, "")
-    file = PurePosixPath(bare_url(url)).name
-    # publishers call several files alike, such as pytorch_model.bin: the name goes before
-    for candidate in (f"{name}.pdparams", f"{name}{PurePosixPath(file).suffix}", file):
+    mirror, file = os.environ.get(MIRROR, ""), _file_name(url)
+    if not mirror:
+        return ""
+    candidates = [f"{name}.pdparams", f"{name}{_suffix(url)}"]
+    if _is_file_of_one(file):
+        candidates.append(file)
+    for candidate in candidates:
         address = join(mirror, candidate)
         with stores.waiting_at_most(_PATIENCE_SEC):
-            if mirror and file_system(address).exists(address):
+            if file_system(address).exists(address):
                 return address
     return ""
 
 
-def _by_hand(url: str) -> str:
+def _is_file_of_one(file: str) -> bool:
+    """Whether no two published files have this name; publishers call several alike, as pytorch_model.bin."""
+    urls = {result.weights for result in read_metafiles()}
+    urls.update(entry["url"] for entry in sources_of_weights().values() if "url" in entry)
+    return sum(_file_name(url) == file for url in urls) < 2
+
+
+def _by_hand(name: str, url: str) -> str:
     """What to do where a file cannot be downloaded."""
-    file, mirror = PurePosixPath(bare_url(url)).name, os.environ.get(MIRROR, "")
-    where = f"to {join(mirror, file)}" if mirror else f"to a folder, and set {MIRROR} to this folder"
-    return f"download {url} by hand {where}"
+    file, mirror = f"{name}{_suffix(url)}", os.environ.get(MIRROR, "")
+    if mirror:
+        return f"download {url} by hand to {join(mirror, file)}"
+    return f"download {url} by hand to a folder as {file}, and set {MIRROR} to this folder"
 
 
 def _download(name: str, url: str, folder: Path) -> Path:
@@ -341,9 +420,8 @@ def _checked(name: str, address: str, file: Path, expected: str, before: _Note) 
         WeightError: it is another one.
     """
     actual = fingerprint(file)
-    in_name = _SUM_IN_NAME.search(PurePosixPath(bare_url(address)).name)
     sums = {
-        "its publisher says": expected.lower() or (in_name[1] if in_name else ""),
+        "its publisher says": expected,
         "it was before; if this is meant, forget it with  "
         f"paddlevideo-fast zoo --remove {name}": before.sha256 if before.url == bare_url(address) else "",
     }
@@ -354,7 +432,7 @@ def _checked(name: str, address: str, file: Path, expected: str, before: _Note) 
     return _Note(bare_url(address), int(actual["size"]), str(actual["sha256"]))
 
 
-def _convert(name: str, source: Source, converter: str, file: Path, target: Path) -> None:
+def _convert(name: str, source: Source, address: str, file: Path, target: Path) -> None:
     """Writes the weights of a published file, once all tensors that the network needs are in it.
 
     A training draws the same random numbers, whether weights are converted in it or not.
@@ -365,6 +443,7 @@ def _convert(name: str, source: Source, converter: str, file: Path, target: Path
     from paddlevideo_fast.modeling import build_model, load_weights
     from paddlevideo_fast.modeling.weights import read_weights
 
+    converter = _converter(source, address)
     random_state = paddle.get_rng_state()
     try:
         if not source.config:
@@ -380,23 +459,24 @@ def _convert(name: str, source: Source, converter: str, file: Path, target: Path
             convert_file(converter, file, model, target)
     except WeightError as error:
         text = str(error).removeprefix(f"{file}: ")
-        raise WeightError(f"{name}: {file if file.suffix != '.part' else source.url}: {text}") from error
+        raise WeightError(f"{name}: {bare_url(address)}: {text}") from error
     finally:
         paddle.set_rng_state(random_state)
     if file.suffix == ".part":
         file.unlink(missing_ok=True)
 
 
-def _make_room(newest: Path) -> None:
-    """Removes weights that were used longest ago, until the cache is as small as it has to be."""
-    left = _limit_bytes()
+def _make_room(newest: Path, limit: float) -> None:
+    """Removes weights that were used longest ago, until the cache has at most so many bytes."""
+    left = limit
     for entry in cached():
         left -= entry.num_bytes
         folder = folder_of_weights() / entry.name
         if left >= 0 or folder == newest:
             continue
-        logger.info("%s leaves the cache: it has more than %s GB with it", entry.name, _limit_bytes() / 1e9)
-        with contextlib.suppress(OutputInUseError), only_writer(folder, given_by="XDG_CACHE_HOME"):
+        logger.info("%s leaves the cache: it has more than %s GB with it", entry.name, limit / 1e9)
+        in_use = contextlib.suppress(OSError, OutputError, OutputInUseError)  # then it stays
+        with in_use, only_writer(folder, given_by="XDG_CACHE_HOME"):
             for path in folder.iterdir():
                 if path.is_dir():
                     shutil.rmtree(path)
@@ -406,7 +486,8 @@ def _make_room(newest: Path) -> None:
 
 def _limit_bytes() -> float:
     text = os.environ.get(LIMIT, "")
-    try:
-        return float(text or _LIMIT_GB) * 1e9
-    except ValueError:
-        raise WeightError(f"{LIMIT}={text}: is no number of gigabytes") from None
+    with contextlib.suppress(ValueError):
+        limit = float(text or _LIMIT_GB)
+        if math.isfinite(limit) and limit >= 0:
+            return limit * 1e9
+    raise WeightError(f"{LIMIT}={text}: is no number of gigabytes, 0 or more")

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from argparse import Namespace
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from paddlevideo_fast.apps.convert.convert import CONVERTERS, convert_state
 from paddlevideo_fast.apps.convert.source_files import read_source
 from paddlevideo_fast.apps.predict import flags
+from paddlevideo_fast.apps.predict.program import PROGRAM_SUFFIXES
 from paddlevideo_fast.apps.zoo import named_weights
 from paddlevideo_fast.apps.zoo.named_weights import Source, cached, remove, source_of, weight_names
 from paddlevideo_fast.apps.zoo.zoo import published_results, read_metafiles, sources_of_weights
@@ -180,6 +182,29 @@ def test_a_file_that_changes_at_its_publisher_is_not_taken(published, tmp_path):
     assert fetch_weights(NAME) == str(path)
 
 
+@pytest.mark.parametrize("change", ["url", "config", "options", "converter"])
+def test_weights_of_another_source_are_made_again(change, published, http_store, monkeypatch):
+    """A later version of the package may mean another file by a name, or convert it otherwise."""
+    path = Path(fetch_weights(NAME))
+    before = path.read_bytes()
+    changes = {"url": f"{published.url}other.pth", "options": ("a=1",), "converter": "mmaction2"}
+    other = {name: value + 1 for name, value in mit_resnet().items()}
+    write_zip(published.root / "other.pth", {"state_dict": other})
+    source = replace(named_weights.source_of(NAME), **{change: changes.get(change, "another")})
+    monkeypatch.setattr(named_weights, "source_of", lambda name: source)
+    http_store.reset()
+    if change == "converter":  # which cannot read the file: the weights in the cache are not taken for its
+        with pytest.raises(WeightError, match="mmaction2"):
+            fetch_weights(NAME)
+        return
+    assert fetch_weights(NAME) == str(path)
+    assert (path.read_bytes() == before) == (change != "url")
+    assert http_store.num_bytes > path.stat().st_size / 2
+    http_store.reset()
+    assert fetch_weights(NAME) == str(path)
+    assert http_store.num_requests == 0
+
+
 def test_a_truncated_file_and_one_of_another_network_are_refused(published, tmp_path):
     whole = (published.root / "tsm.pth").read_bytes()
     (published.root / "half.pth").write_bytes(whole[: len(whole) // 2])
@@ -217,14 +242,16 @@ def test_a_redirect(published):
 
 def test_404_and_no_network_say_where_to_put_the_file(published, http_store, monkeypatch):
     gone = published("gone.pth")
-    with pytest.raises(WeightError, match=f"404; download {gone} by hand to a folder, and set PADDLEVIDEO_F"):
+    with pytest.raises(
+        WeightError, match=f"404; download {gone} by hand to a folder as {NAME}.pth, and set P"
+    ):
         fetch_weights(NAME)
     url = published()
     http_store.fault("close")
     with pytest.raises(WeightError, match=f"^{NAME}: {url}: its server does not answer; download {url} by"):
         fetch_weights(NAME)
     monkeypatch.setenv(named_weights.MIRROR, "mirror")
-    with pytest.raises(WeightError, match=f"download {url} by hand to mirror/tsm.pth$"):
+    with pytest.raises(WeightError, match=f"download {url} by hand to mirror/{NAME}.pth$"):
         fetch_weights(NAME)
     monkeypatch.setenv(named_weights.MIRROR, "http://127.0.0.1:1/mirror")
     with pytest.raises(WeightError, match=f"^{NAME}: http://127.0.0.1:1/mirror: its server does not answer"):
@@ -311,7 +338,92 @@ def test_a_mirror_goes_before_the_publisher(published, http_store, tmp_path, mon
     assert fetch_weights(NAME) == str(converted)
 
 
-def test_weights_used_longest_ago_make_room(published, tmp_path, monkeypatch):
+def test_a_file_by_hand_is_not_taken_for_another_name(published, tmp_path, monkeypatch):
+    """Several publishers call their file `pytorch_model.bin`; the one of the advice has the name."""
+    file = "pytorch_model.bin"
+    assert sum(result.weights.endswith(f"/{file}") for result in read_metafiles()) > 1
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    monkeypatch.setenv(named_weights.MIRROR, str(mirror))
+    url = published(url=f"{published.url}{file}")
+    (mirror / file).write_bytes((published.root / "tsm.pth").read_bytes())
+    with pytest.raises(WeightError, match=f"download {url} by hand to {mirror}/{NAME}.bin$"):
+        fetch_weights(NAME)
+    (mirror / file).rename(mirror / f"{NAME}.bin")
+    assert fetch_weights(NAME)
+
+
+@pytest.mark.parametrize("kind", ["folder", "server"])
+@pytest.mark.parametrize("sum_in", ["URL", "name"])
+def test_a_mirror_has_the_file_that_its_publisher_says(
+    kind, sum_in, published, http_store, tmp_path, monkeypatch
+):
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    digest = digest_of(published.root / "tsm.pth")
+    file = f"tsm.pth#sha256={digest}" if sum_in == "URL" else f"tsm-{digest[:8]}.pth"
+    published(url=f"http://127.0.0.1:1/{file}")
+    monkeypatch.setenv(named_weights.MIRROR, str(mirror) if kind == "folder" else http_store.publish(mirror))
+    write_zip(mirror / f"{NAME}.pth", {"state_dict": {k: v + 1 for k, v in mit_resnet().items()}})
+    with pytest.raises(WeightError, match=rf"{NAME}\.pth: its SHA-256 is .* as its publisher says"):
+        fetch_weights(NAME)
+    (mirror / f"{NAME}.pth").write_bytes((published.root / "tsm.pth").read_bytes())
+    path = Path(fetch_weights(NAME))
+    (mirror / f"{NAME}.pdparams").write_bytes(path.read_bytes())  # converted: the sum is not of it
+    remove(NAME)
+    assert fetch_weights(NAME)
+
+
+def test_a_file_of_paddle_in_a_local_mirror_is_compared_too(published, tmp_path, monkeypatch):
+    file = tmp_path / f"{NAME}.pdparams"
+    file.write_bytes(b"weights")
+    monkeypatch.setenv(named_weights.MIRROR, str(tmp_path))
+    url = f"http://127.0.0.1:1/tsm.pdparams#sha256={digest_of(file)}"
+    published(url=url, converter="paddlevideo")
+    assert fetch_weights(NAME) == str(file)
+    file.write_bytes(b"others")
+    with pytest.raises(WeightError, match="its SHA-256 is .* as its publisher says"):
+        fetch_weights(NAME)
+
+
+def test_a_converted_file_of_a_mirror_needs_no_cache(published, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # no folder can be made in it
+    file = tmp_path / f"{NAME}.pdparams"
+    file.write_bytes(b"")
+    monkeypatch.setenv(named_weights.MIRROR, str(tmp_path))
+    assert fetch_weights(NAME) == str(file)
+
+
+def test_files_that_leave_the_cache_meanwhile(published, tmp_path, monkeypatch):
+    """Another process may remove weights at any time; they are not listed, and the newest are delivered."""
+    published("tsm.pth", "old")
+    published("tsm.pth", "gone")
+    old, gone = Path(fetch_weights("old")), Path(fetch_weights("gone"))
+    status = Path.stat
+
+    def removed_meanwhile(path, **options):
+        if path == gone:
+            path.unlink(missing_ok=True)
+        return status(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", removed_meanwhile)
+        assert [entry.name for entry in cached()] == ["old"]
+    only_writer = named_weights.only_writer
+
+    def refusing(folder, **options):
+        if folder == old.parent:
+            raise OutputError("cannot be written")
+        return only_writer(folder, **options)
+
+    monkeypatch.setattr(named_weights, "only_writer", refusing)
+    monkeypatch.setenv(named_weights.LIMIT, "0")
+    assert Path(fetch_weights(NAME)).is_file()
+    assert old.is_file()
+
+
+def test_weights_used_longest_ago_make_room(published, http_store, tmp_path, monkeypatch):
     names = ["first", "second", "third"]
     for name in names:
         published("tsm.pth", name)
@@ -323,9 +435,12 @@ def test_weights_used_longest_ago_make_room(published, tmp_path, monkeypatch):
     fetch_weights("third")
     assert {entry.name for entry in cached()} == {"first", "third"}
     assert len(in_cache(tmp_path, "source.json")) == 3  # the sum of the second is still compared
-    monkeypatch.setenv(named_weights.LIMIT, "much")
-    with pytest.raises(WeightError, match="PADDLEVIDEO_FAST_WEIGHTS_GB=much: is no number of gigabytes"):
-        fetch_weights("second")
+    http_store.reset()
+    for limit in ("much", "nan", "inf", "-1"):
+        monkeypatch.setenv(named_weights.LIMIT, limit)
+        with pytest.raises(WeightError, match=f"PADDLEVIDEO_FAST_WEIGHTS_GB={limit}: is no number of gigab"):
+            fetch_weights("second")
+    assert http_store.num_requests == 0
 
 
 def test_the_command_lists_and_removes(published, capsys, tmp_path):
@@ -351,6 +466,20 @@ def test_a_file_of_the_name_goes_before(published, http_store):
     assert fetch_weights(NAME) == NAME
     assert http_store.num_requests == 0
     assert not named_weights.is_name(NAME)
+
+
+def test_what_is_not_of_the_name_does_not_hide_it(published):
+    for other in (f"{NAME}.mp4", f"{NAME}.pdparams", f"{NAME}.txt"):
+        Path(other).write_bytes(b"")
+    assert named_weights.is_name(NAME)
+    Path(NAME).mkdir()
+    assert fetch_weights(NAME) != NAME
+    Path(NAME).rmdir()
+    assert set(named_weights.PROGRAM_SUFFIXES) == set(PROGRAM_SUFFIXES)
+    for suffix in PROGRAM_SUFFIXES:
+        Path(f"{NAME}{suffix}").write_bytes(b"")
+        assert not named_weights.is_name(NAME)
+        Path(f"{NAME}{suffix}").unlink()
 
 
 def test_names_that_are_none():
