@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 import paddle
 
-from benchmarks.measuring import Positive, ratios
+from benchmarks.measuring import Natural, Positive, ratios
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.modeling import Preprocess, build_model
 from paddlevideo_fast.schedule import Baseline, Phase, cosine, linear_warmup, multigrid_schedule, plain_phases
@@ -99,8 +99,8 @@ def run(
     folder: Sequence[Path],
     *,
     source: Path,
-    epochs: Sequence[Positive] = (12, 30),
-    tuned_epochs: Sequence[Positive] = (6, 15),
+    epochs: Sequence[Natural] = (10, 16),
+    tuned_epochs: Sequence[Natural] = (5, 8),
     source_epochs: Positive = 6,
     seeds: Positive = 3,
     rounds: Positive = 10,
@@ -111,9 +111,9 @@ def run(
         folder: sets of square clips of 16 frames or more: train.list and valid.list beside them, as
             `paddlevideo-fast data motion` and the benchmark cut_clips write them.
         source: a set from whose network fine-tuning starts.
-        epochs: of training from nothing, for each set.
-        tuned_epochs: of fine-tuning, for each set.
-        source_epochs: of training on `source`, without RLT and multigrid.
+        epochs: of training from nothing, for each set; 0: none.
+        tuned_epochs: of fine-tuning, for each set; 0: none.
+        source_epochs: of training on `source`, with RLT, with which motions are learned in fewer steps.
         seeds: trainings of each side.
         rounds: timed steps on larger clips.
 
@@ -128,13 +128,17 @@ def run(
     """
     sets = {path.name: _load(path, LEARNED.side) for path in folder}
     learned = _load(source, LEARNED.side)
-    first = _Run(learned, 0, plain_phases(source_epochs), run_length=False)
+    first = _Run(learned, 0, plain_phases(source_epochs), run_length=True)
     for epoch in range(source_epochs):
         first.train(epoch)
     trained = {}
     for (name, clips), plain_epochs, tuned in zip(sets.items(), epochs, tuned_epochs, strict=True):
-        trained[f"{name}, from nothing"] = _trained(clips, plain_epochs, seeds, {})
-        trained[f"{name}, fine-tuned"] = _trained(clips, tuned, seeds, first.model.backbone.state_dict())
+        for start, length, weights in (
+            ("from nothing", plain_epochs, {}),
+            ("fine-tuned", tuned, first.model.backbone.state_dict()),
+        ):
+            if length:
+                trained[f"{name}, {start}"] = _trained(clips, length, seeds, weights)
     timed = {
         f"{path.name}, {shape.tokens} tokens": _timed(_load(path, shape.side, 64).train, shape, rounds)
         for path in folder
