@@ -15,7 +15,7 @@ from paddlevideo_fast.config.scaling import scaled
 from paddlevideo_fast.errors import DistributionError
 from paddlevideo_fast.log import get_logger
 
-_WEIGHTS = "a .pdparams file, or the output folder of a run"
+_WEIGHTS = "a .pdparams file, the output folder of a run, or a name of published weights (see zoo)"
 _TRAINING: dict[str, dict[str, Any]] = {
     "--epochs": option(
         "epochs to train; the learning-rate schedule is stretched to them", type=count(1), metavar="N"

@@ -33,7 +33,8 @@ def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
     parser.add_argument(
         *(["-p"] if is_script else []),
         *("-w", "--weights", "--pretrained_params"),
-        help="a .pdparams file, or the output folder of a run (default: of the newest run of the config)",
+        help="a .pdparams file, the output folder of a run, or a name of published weights (see zoo) "
+        "(default: of the newest run of the config)",
     )
     parser.add_argument(
         *(["-o"] if is_script else []),

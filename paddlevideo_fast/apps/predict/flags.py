@@ -39,11 +39,14 @@ def truth(text: str) -> bool:
 
 PROGRAM_OPTIONS: dict[str, dict[str, Any]] = {
     "--model_file": option(
-        "output folder of a run, exported folder, program, or weights; of a program without its file "
-        "ending, the fastest format is taken on a CPU",
+        "output folder of a run, exported folder, program, weights, or a config's name for published "
+        "weights, such as slowfast_4x16; of a program without its file ending, the fastest format is taken "
+        "on a CPU",
         positional="MODEL",
     ),
-    "-w --weights": option("the same as MODEL, for weights: a .pdparams file, or the output folder of a run"),
+    "-w --weights": option(
+        "the same as MODEL, for weights: a .pdparams file, the output folder of a run, or a config's name"
+    ),
     "--params_file": option("file with the weights of the program, .pdiparams (default: the one beside it)"),
     "-c --config": option(
         "read videos as this config says, not as the .yaml next to the program; for weights: the "

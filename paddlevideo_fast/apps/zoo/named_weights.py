@@ -33,7 +33,6 @@ from paddlevideo_fast.apps.zoo.zoo import (
     Published,
     best_first,
     published_results,
-    read_metafiles,
     results_by_name,
     source_of_weights,
     sources_of_weights,
@@ -44,6 +43,7 @@ from paddlevideo_fast.errors import (
     ObjectError,
     OutputError,
     OutputInUseError,
+    StoreAccessError,
     StoreAwayError,
     WeightError,
     cause_of,
@@ -169,7 +169,6 @@ def weights_file(name: str) -> str:
     Raises:
         WeightError: there is no such name, or its file cannot be fetched, differs from what it has to be, or
             cannot be written.
-        StoreAccessError: the publisher refuses.
         OutputError: the cache folder cannot be written.
         MissingExtraError: the package that carries the weights is not installed.
     """
@@ -195,12 +194,15 @@ def weights_file(name: str) -> str:
         if expected := _expected(source, address):
             _checked(name, address, Path(address), expected, _Note())
         return address
+    is_waiting = False
     while True:
         try:
             with only_writer(folder, given_by="XDG_CACHE_HOME"):
                 return str(_cached_file(folder, source) or _fetched(name, source, address, folder))
-        except OutputInUseError as error:
-            logger.info("%s; waiting for it", error)
+        except OutputInUseError:
+            if not is_waiting:
+                logger.info("%s: another process downloads it; waiting for its end", name)
+            is_waiting = True
 
 
 def cached() -> list[Cached]:
@@ -349,7 +351,7 @@ def _explained(name: str, url: str, folder: Path) -> Iterator[None]:
     """
     try:
         yield
-    except ObjectError as error:
+    except (ObjectError, StoreAccessError) as error:
         raise WeightError(f"{name}: {error}; {_by_hand(name, url)}") from error
     except StoreAwayError as error:
         address = os.environ.get(MIRROR, "") or url
@@ -379,7 +381,7 @@ def _in_mirror(name: str, url: str) -> str:
 
 def _is_file_of_one(file: str) -> bool:
     """Whether no two published files have this name; publishers call several alike, as pytorch_model.bin."""
-    urls = {result.weights for result in read_metafiles()}
+    urls = {result.weights for results in published_results().values() for result in results}
     urls.update(entry["url"] for entry in sources_of_weights().values() if "url" in entry)
     return sum(_file_name(url) == file for url in urls) < 2
 

@@ -1,7 +1,8 @@
 """What a built-in config needs, and what others have published for it."""
 
+import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -123,7 +124,8 @@ def read_zoo() -> list[Entry]:
     return [_entry(name, path, tuple(published.get(name, ()))) for name, path in built_in_configs().items()]
 
 
-def published_results() -> dict[str, list[Published]]:
+@functools.cache
+def published_results() -> Mapping[str, Sequence[Published]]:
     """What others have published, by the names of the built-in configs."""
     published: dict[str, list[Published]] = {}
     for result in read_metafiles():
@@ -151,7 +153,8 @@ def results_by_name(config: str, results: Iterable[Published]) -> dict[str, Publ
     return named
 
 
-def sources_of_weights() -> dict[str, dict[str, Any]]:
+@functools.cache
+def sources_of_weights() -> Mapping[str, Mapping[str, Any]]:
     """Where weights come from that configs name: by the name, or the name of the file without its ending."""
     return yaml.safe_load((config_folder() / "pretrained.yml").read_text(encoding="utf-8"))
 

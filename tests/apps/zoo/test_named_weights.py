@@ -29,7 +29,7 @@ from paddlevideo_fast.cli.command import find_weights
 from paddlevideo_fast.cli.commands import COMMANDS
 from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import MissingExtraError, OutputError, WeightError
+from paddlevideo_fast.errors import MissingExtraError, OutputError, OutputInUseError, WeightError
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.weights import fetch_weights
 from paddlevideo_fast.registry import BACKBONES, RECOGNIZERS
@@ -256,6 +256,43 @@ def test_404_and_no_network_say_where_to_put_the_file(published, http_store, mon
     monkeypatch.setenv(named_weights.MIRROR, "http://127.0.0.1:1/mirror")
     with pytest.raises(WeightError, match=f"^{NAME}: http://127.0.0.1:1/mirror: its server does not answer"):
         fetch_weights(NAME)
+
+
+@pytest.mark.parametrize("fault", ["unauthorised", "denied"])
+def test_a_refusal_says_where_to_put_the_file(fault, published, http_store):
+    url = published()
+    http_store.fault(fault)
+    with pytest.raises(
+        WeightError, match=f"^{NAME}: {url}: the store .*; download {url} by hand to a folder"
+    ):
+        fetch_weights(NAME)
+
+
+def test_a_damaged_file_of_a_server_is_named_and_not_the_publisher(
+    published, http_store, tmp_path, monkeypatch
+):
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror/tsm.pth").write_bytes((published.root / "tsm.pth").read_bytes()[:9000])
+    mirror = http_store.publish(tmp_path / "mirror")
+    monkeypatch.setenv(named_weights.MIRROR, mirror)
+    with pytest.raises(WeightError, match=f"(?s)^{NAME}: {mirror}tsm.pth: .*damaged"):
+        fetch_weights(NAME)
+
+
+def test_who_waits_for_another_process_says_so_once(published, monkeypatch):
+    only_writer, attempts = named_weights.only_writer, []
+
+    def in_use_twice(folder, **options):
+        attempts.append(folder)
+        if len(attempts) < 3:
+            raise OutputInUseError("XDG_CACHE_HOME: process 1; choose another")
+        return only_writer(folder, **options)
+
+    monkeypatch.setattr(named_weights, "only_writer", in_use_twice)
+    messages = []
+    monkeypatch.setattr(named_weights.logger, "info", lambda text, *values: messages.append(text % values))
+    assert fetch_weights(NAME)
+    assert messages == [f"{NAME}: another process downloads it; waiting for its end"]
 
 
 def test_a_publisher_is_not_waited_for_as_long_as_a_store(monkeypatch):
