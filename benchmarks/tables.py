@@ -98,10 +98,15 @@ def _span(values: Sequence[float], form: str = ".2f") -> str:
     return "–".join(format(value, form) for value in values)
 
 
+def trained_transformers() -> dict[str, Any]:
+    """The trainings of the benchmark fast_transformers, motions fine-tuned from a source of a later run."""
+    return {**load("fast_transformers")["trained"], **load("fast_transformers_tuned")["trained"]}
+
+
 def _fast_transformers() -> Rows:
     """For each set and side: the top-1 of the seeds, their mean, and the shares of time and tokens."""
     rows = []
-    for sides in load("fast_transformers")["trained"].values():
+    for sides in trained_transformers().values():
         for row in sides.values():
             top1 = ", ".join(f"{100 * value:.0f}" for value in row["top1"])
             shares = [f"{row['ratio']:.2f}", f"{row['token_ratio']:.2f}"]
