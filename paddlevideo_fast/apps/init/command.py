@@ -218,7 +218,7 @@ def _run(args: argparse.Namespace) -> int:
         say(f"warning: {warning}")
     has_failures = report_failures(left_out, len(files), args.output / "failures.txt")
     if is_new:
-        for line in _prices(args, recipe, source, numbers, ending, options if is_chosen else ()):
+        for line in _prices(args, recipe, source, numbers, ending, has_gpu, options if is_chosen else ()):
             print(line)
         if is_chosen and (better := choice.advice(has_gpu)):
             print(f"or: {better}")
@@ -232,6 +232,7 @@ def _prices(
     source: Source,
     numbers: Mapping[str, int],
     ending: str,
+    has_gpu: bool,
     options: Sequence[choice.Choice],
 ) -> Iterator[str]:
     """What the recipe does and how long it takes here, and the same of other recipes, a line each.
@@ -242,6 +243,7 @@ def _prices(
         source: the set.
         numbers: of the videos, for "train" and "valid".
         ending: of the lists' names.
+        has_gpu: Paddle computes on a GPU.
         options: recipes among which init has chosen, its choice first; none where the user has chosen.
     """
 
@@ -253,7 +255,7 @@ def _prices(
     yield f"recipe: {recipe.name} {reason}{price(args.output / CONFIG_FILE)}"
     trial = args.output / ".other_recipe.yaml"
     for option in options[1:]:
-        other = Recipe(recipe_of(option.network, _computes_on_gpu()))
+        other = Recipe(recipe_of(option.network, has_gpu))
         try:
             atomic_write_text(trial, config_text(other, source, args.output, numbers, ending)[0])
             yield f"instead: --recipe {option.network} {option.reason}{price(trial)}"

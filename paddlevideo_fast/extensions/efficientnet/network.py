@@ -10,15 +10,13 @@ import re
 from typing import Literal, NamedTuple
 
 import paddle
-import paddle.nn.functional as F
 from paddle import nn
 
 from paddlevideo_fast.config.types import FixedFrames
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.backbones.resnet import ShiftRatio
 from paddlevideo_fast.modeling.converters import LEAVES, Network, RenamingConverter, Weights
-from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D
-from paddlevideo_fast.modeling.layers.conv_bn import make_divisible
+from paddlevideo_fast.modeling.layers.conv_bn import ConvBNPlain, make_divisible
 from paddlevideo_fast.modeling.layers.operators import temporal_shift
 from paddlevideo_fast.registry import BACKBONES
 
@@ -50,49 +48,15 @@ _STAGES = (
 _VARIANTS = {"lite0": (1.0, 1.0), "lite1": (1.0, 1.1), "lite2": (1.1, 1.2)}
 
 
-class SameConvBN(nn.Layer):
-    """A 2D convolution without bias, its batch norm and ReLU6 or no activation, as TensorFlow computes them.
+class SameConvBN(ConvBNPlain):
+    """A convolution with batch norm as TensorFlow computes them.
 
     The output has the size of the input divided by the stride, rounded up. An odd padding is longer at the
     bottom and at the right: with a stride of 2, a kernel of 3 adds no row above 224 rows and one below.
-
-    Args:
-        in_channels, out_channels: channels.
-        kernel_size: odd.
-        stride: stride of the convolution.
-        has_activation: a ReLU6 follows.
-        groups: groups of the convolution.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int,
-        stride: int = 1,
-        has_activation: bool = True,
-        groups: int = 1,
-    ) -> None:
-        super().__init__()
-        init = paddle.ParamAttr(initializer=nn.initializer.KaimingNormal())
-        self.conv = nn.Conv2D(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            "SAME",
-            1,
-            groups,
-            weight_attr=init,
-            bias_attr=False,
-        )
-        self.bn = SubBatchNorm2D(out_channels, momentum=_MOMENTUM, epsilon=_EPSILON)
-        self._has_activation = has_activation
-
-    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        """[N, C, H, W] to [N, out_channels, H / stride, W / stride], rounded up."""
-        x = self.bn(self.conv(x))
-        return F.relu6(x) if self._has_activation else x
+    padding = "SAME"
+    norm_options = {"momentum": _MOMENTUM, "epsilon": _EPSILON}
 
 
 class MBConv(nn.Layer):
@@ -125,9 +89,9 @@ class MBConv(nn.Layer):
         self._has_shortcut = stride == 1 and in_channels == out_channels
         self._shift = shift if self._has_shortcut else None
         inner = in_channels * expansion
-        self.expand = SameConvBN(in_channels, inner, 1) if expansion > 1 else None
-        self.depthwise = SameConvBN(inner, inner, kernel_size, stride, groups=inner)
-        self.project = SameConvBN(inner, out_channels, 1, has_activation=False)
+        self.expand = SameConvBN(in_channels, inner, 1, act="relu6") if expansion > 1 else None
+        self.depthwise = SameConvBN(inner, inner, kernel_size, stride, "relu6", groups=inner)
+        self.project = SameConvBN(inner, out_channels, 1)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """[N*T, C, H, W] to [N*T, out_channels, H / stride, W / stride], rounded up."""
@@ -204,7 +168,7 @@ class EfficientNetLite(Backbone):
         self.shift_ratio = shift_ratio if num_seg else 0.0
         shift = (num_seg, shift_ratio) if num_seg and shift_ratio else None
         width, depth = _VARIANTS[variant]
-        self.stem = SameConvBN(3, _STEM_CHANNELS, 3, stride=2)
+        self.stem = SameConvBN(3, _STEM_CHANNELS, 3, stride=2, act="relu6")
         self.blocks = nn.LayerList()
         self.stage_layers: dict[str, list[str]] = {"stem": ["stem"]}
         channels = _STEM_CHANNELS
@@ -220,7 +184,7 @@ class EfficientNetLite(Backbone):
                 self.blocks.append(block)
                 channels = out_channels
             self.stage_layers[f"stage{number}"] = names
-        self.last_conv = SameConvBN(channels, _LAST_CHANNELS, 1)
+        self.last_conv = SameConvBN(channels, _LAST_CHANNELS, 1, act="relu6")
         self.stage_layers["last"] = ["last_conv"]
         self.out_channels = _LAST_CHANNELS
 

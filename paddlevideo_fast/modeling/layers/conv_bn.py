@@ -1,6 +1,6 @@
 """Convolution with batch norm and activation, and channel attention in 2D and 3D."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import paddle
@@ -40,6 +40,8 @@ class ConvBN(nn.Layer):
 
     conv_name: ClassVar[str] = "_conv"
     norm_name: ClassVar[str] = "_batch_norm"
+    padding: ClassVar[str | None] = None  # as `nn.Conv2D` takes it; None: as many pixels as keep the size
+    norm_options: ClassVar[Mapping[str, float]] = {}  # of the batch norm
 
     def __init__(
         self,
@@ -58,14 +60,15 @@ class ConvBN(nn.Layer):
             out_channels,
             kernel_size,
             stride=stride,
-            padding=(kernel_size - 1) // 2,
+            padding=self.padding or (kernel_size - 1) // 2,
             groups=groups,
             weight_attr=paddle.ParamAttr(initializer=nn.initializer.KaimingNormal()),
             bias_attr=False,
             data_format=data_format,
         )
+        norm = SubBatchNorm2D(out_channels, data_format=data_format, **self.norm_options)
         self.add_sublayer(self.conv_name, convolution)
-        self.add_sublayer(self.norm_name, SubBatchNorm2D(out_channels, data_format=data_format))
+        self.add_sublayer(self.norm_name, norm)
         self._act = activation(act) if act else None
         self._pool = nn.AvgPool2D(2, stride=2, ceil_mode=True, data_format=data_format) if pool else None
 
