@@ -69,7 +69,8 @@ def write_zip(path: str | Path, content: Any, **members: bytes) -> Path:
     files.update({"version": b"3\n", **members})
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, data in files.items():
-            archive.writestr(f"archive/{name}", data)
+            # Without the time, so that the same content is the same bytes.
+            archive.writestr(zipfile.ZipInfo(f"archive/{name}"), data)
     return Path(path)
 
 
