@@ -65,7 +65,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "RunLengthRecognizer": "extensions.run_length.model",
     },
     "backbone": {"EfficientNetLite": "extensions.efficientnet.network", "Hiera": "extensions.hiera.network"},
-    "operators": {"cpu": "extensions.cpu.operators"},
+    "operators": {"cpu": "extensions.cpu.operators", "convolution": "extensions.cpu.convolutions"},
     "head": {
         "HieraDecoder": "extensions.pretraining.hiera",
         "VideoMAEDecoder": "extensions.pretraining.model",

@@ -26,6 +26,7 @@ FILES = [
             *("distillation/soft_labels", "pretraining/model", "pretraining/hiera", "hiera/network"),
             "efficientnet/network",
             *("run_length/rule", "run_length/packing", "token_merging/merging", "cpu/operators"),
+            "cpu/convolutions",
         )
     ),
     *(ROOT / f"engine/{name}.py" for name in ("prefetch", "trainer")),

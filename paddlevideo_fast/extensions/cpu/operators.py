@@ -1,9 +1,8 @@
 """Operators as a CPU computes them fast; devices and exported programs take Paddle's own.
 
-Paddle's CPU kernels go over the memory once for each elementary step, sum columns slowly, and write the
-patches of a 3D convolution out as a whole. Here the steps go over blocks that stay in the processor's cache,
-sums are products with ones, and a 3D convolution is one in 2D of each frame. Matrix products and 2D
-convolutions stay Paddle's. Results and gradients agree with Paddle's to rounding.
+Paddle's CPU kernels go over the memory once for each elementary step, and sum columns slowly. Here the steps
+go over blocks that stay in the processor's cache, and sums are products with ones. Matrix products stay
+Paddle's. Results and gradients agree with Paddle's to rounding.
 
 `tools/benchmark.py cpu` compares them with Paddle's and PyTorch's; docs/adr/0042 has the reasons.
 """
@@ -23,7 +22,6 @@ _BLOCK = 2**17  # numbers: half a MB, so that a few blocks fit a core's second c
 _BLOCK_OF_SCORES = 2**19
 _MIN_SCORES = 2**13  # of a head; blocks of fewer take longer than Paddle
 _TINY = np.float32(1e-30)
-_MIN_PIXELS = 14 * 14  # of a frame; the matrices of smaller ones are too small
 
 
 def is_on_cpu(x: paddle.Tensor) -> bool:
@@ -61,7 +59,7 @@ def as_array(x: paddle.Tensor) -> np.ndarray:
     return np.asarray(_Memory(x)) if x.size else np.empty(x.shape, "float32")
 
 
-def _empty(shape: Sequence[int]) -> paddle.Tensor:
+def empty(shape: Sequence[int]) -> paddle.Tensor:
     """A tensor to write; `paddle.empty` would take the default type, which a user may set."""
     return paddle.empty(shape, "float32")
 
@@ -84,7 +82,7 @@ class _Transpose(PyLayer):
 
 def _transposed(x: paddle.Tensor, order: tuple[int, ...]) -> paddle.Tensor:
     array = as_array(x).transpose(order)
-    out = _empty(array.shape)
+    out = empty(array.shape)
     as_array(out)[...] = array
     return out
 
@@ -93,7 +91,7 @@ def _blocks(size: int, step: int) -> Iterator[slice]:
     return (slice(begin, min(begin + step, size)) for begin in range(0, size, step))
 
 
-def _wanted(ctx: Any, *gradients: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
+def wanted(ctx: Any, *gradients: paddle.Tensor | None) -> tuple[paddle.Tensor | None, ...]:
     """The gradients, with None for inputs that want none; Paddle refuses a gradient there."""
     return tuple(one if is_wanted else None for one, is_wanted in zip(gradients, ctx.wanted))
 
@@ -120,7 +118,7 @@ class _Gelu(PyLayer):
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> paddle.Tensor:
         x, out = ctx.saved_tensor()
-        result = _empty(x.shape)
+        result = empty(x.shape)
         values, outputs, upstream, written = (as_array(one).ravel() for one in (x, out, gradient, result))
         for block in _blocks(x.size, _BLOCK):
             inputs, slope = values[block], written[block]
@@ -159,7 +157,7 @@ class _AddBias(PyLayer):
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
         rows = gradient.reshape([-1, gradient.shape[-1]])
-        return _wanted(
+        return wanted(
             ctx, gradient, paddle.matmul(paddle.ones([1, rows.shape[0]], "float32"), rows).reshape([-1])
         )
 
@@ -192,7 +190,7 @@ class _LayerNorm(PyLayer):
     def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
         x, weight = ctx.saved_tensor()
         channels = x.shape[-1]
-        out = _empty(x.shape)
+        out = empty(x.shape)
         of_weight, of_bias = (paddle.zeros([channels], "float32") for _ in range(2))
         inputs, upstream, written = (as_array(one).reshape(-1, channels) for one in (x, gradient, out))
         scale, weight_sum, bias_sum = map(as_array, (weight, of_weight, of_bias))
@@ -208,7 +206,7 @@ class _LayerNorm(PyLayer):
             normed += changed.mean(-1, keepdims=True)
             changed -= normed
             changed *= rate
-        return _wanted(ctx, out, of_weight, of_bias)
+        return wanted(ctx, out, of_weight, of_bias)
 
 
 def _dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -259,7 +257,7 @@ class _Attention(PyLayer):
         ctx.num_heads = query.shape[1]
         queries, keys, values = _of_heads(query, scale), *(x.contiguous().flatten(0, 1) for x in (key, value))
         scores = _Scores(queries, keys, ctx.num_heads, mask, bias)
-        out = _empty([*query.shape[:3], value.shape[3]])
+        out = empty([*query.shape[:3], value.shape[3]])
         written = as_array(out).reshape(-1, *out.shape[2:])
         ctx.totals = np.empty(written.shape[:2], "float32")  # of the exponentials, as logarithms
         for heads, rows in scores.blocks():
@@ -296,12 +294,12 @@ class _Attention(PyLayer):
             np.multiply(as_array(paddle.matmul(changes, keys[heads])), ctx.scale, out=of_query[heads, rows])
             of_key[heads] += as_array(paddle.matmul(changes, queries[heads, rows], transpose_x=True))
         by_heads = (one.reshape([-1, ctx.num_heads, *one.shape[1:]]) for one in results[:3])
-        return _wanted(ctx, *by_heads, *results[3:])
+        return wanted(ctx, *by_heads, *results[3:])
 
 
 def _of_heads(x: paddle.Tensor, scale: float) -> paddle.Tensor:
     """[N, heads, L, D] to a scaled copy [N * heads, L, D]."""
-    out = _empty(x.shape)
+    out = empty(x.shape)
     np.multiply(as_array(x), np.float32(scale), out=as_array(out))
     return out.flatten(0, 1)
 
@@ -360,77 +358,3 @@ class _Scores:
         if self.mask is not None:
             scores -= _TINY
             np.maximum(scores, 0, out=scores)
-
-
-# --- 3D convolutions
-
-
-class Conv3D(nn.Conv3D):
-    """Paddle's 3D convolution of [N, C, T, H, W]; on a CPU, where it pays, one in 2D of each frame.
-
-    A kernel of k frames is k kernels of one frame: all are applied to each frame, and their results are added
-    along time. Paddle instead writes the patches of all k frames to memory. Kernels of one pixel, strides in
-    time, groups and small frames stay Paddle's.
-    """
-
-    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        """[N, C, T, H, W] to [N, out_channels, T', H', W']."""
-        if not self._pays(x):
-            return nn.Conv3D.forward(self, x)
-        padding, (num_clips, _, num_frames) = self._updated_padding, x.shape[:3]
-        kernels = self.weight.transpose([2, 0, 1, 3, 4]).flatten(0, 1)
-        frames = transpose(x, [0, 2, 1, 3, 4]).flatten(0, 1)
-        each = F.conv2d(frames, kernels, stride=self._stride[1:], padding=padding[1:])
-        each = each.reshape([num_clips, num_frames, self._kernel_size[0], -1, *each.shape[2:]])
-        summed = _SumOverTime.apply(each, padding[0])
-        return summed if self.bias is None else summed + self.bias.reshape([-1, 1, 1, 1])
-
-    def _pays(self, x: paddle.Tensor) -> bool:
-        return (
-            is_on_cpu(x)
-            and x.shape[3] * x.shape[4] >= _MIN_PIXELS
-            and max(self._kernel_size[1:]) > 1
-            and self._stride[0] == self._groups == max(self._dilation) == 1
-            and isinstance(self._padding, (int, list, tuple))
-            and len(self._updated_padding) == 3
-            and self._padding_mode == "zeros"
-            and self._data_format == "NCDHW"
-        )
-
-
-class _SumOverTime(PyLayer):
-    """What each of k kernels gives for each frame, [N, T, k, C, H, W], to [N, C, T', H, W].
-
-    With a padding of p frames, frame t of the output is the sum over i of kernel i's result for frame
-    t + i - p; frames outside the clip count as zeros.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, each: paddle.Tensor, padding: int) -> paddle.Tensor:
-        ctx.shape, ctx.padding = each.shape, padding
-        num_clips, num_frames, size, channels, *others = each.shape
-        out = _empty([num_clips, channels, num_frames + 2 * padding - size + 1, *others])
-        written, results = as_array(out).swapaxes(1, 2), as_array(each)
-        written[...] = 0
-        for number, frames, sources in _pairs(ctx.shape, padding):
-            written[:, frames] += results[:, sources, number]
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, gradient: paddle.Tensor) -> paddle.Tensor:
-        out = _empty(ctx.shape)
-        written, given = as_array(out), as_array(gradient).swapaxes(1, 2)
-        for number, frames, sources in _pairs(ctx.shape, ctx.padding):
-            written[:, : sources.start, number] = written[:, sources.stop :, number] = 0
-            written[:, sources, number] = given[:, frames]
-        return out
-
-
-def _pairs(shape: Sequence[int], padding: int) -> Iterator[tuple[int, slice, slice]]:
-    """For each kernel: its number, frames of the output, and the frames of `each` that are added to them."""
-    num_frames, size = shape[1:3]
-    for number in range(size):
-        shift = number - padding
-        begin = max(0, -shift)
-        end = max(begin, min(num_frames + 2 * padding - size + 1, num_frames - shift))
-        yield number, slice(begin, end), slice(begin + shift, end + shift)

@@ -12,6 +12,7 @@ from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.backbones.blocks3d import Kernel
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm3D
 from paddlevideo_fast.modeling.layers.conv_bn import SqueezeExcitation3D, make_divisible
+from paddlevideo_fast.modeling.layers.cpu import Conv3D
 from paddlevideo_fast.modeling.stages import HEAD
 from paddlevideo_fast.registry import BACKBONES
 
@@ -92,7 +93,7 @@ class ConvBlock3D(nn.Layer):
             kernels.append(((frames, 1, 1), (over_frames, 0, 0)))
         self._names = [f"conv_{number}" for number in range(1, len(kernels) + 1)]
         for name, (size, padding) in zip(self._names, kernels):
-            convolution = nn.Conv3D(
+            convolution = Conv3D(
                 in_channels,
                 out_channels,
                 size,

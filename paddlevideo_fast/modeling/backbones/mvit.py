@@ -18,7 +18,7 @@ from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, RenamingConverter, Weights
 from paddlevideo_fast.modeling.layers.attention import EncoderBlock, attend, drop_path_rates, linear, table
-from paddlevideo_fast.modeling.layers.cpu import LayerNorm
+from paddlevideo_fast.modeling.layers.cpu import Conv3D, LayerNorm
 from paddlevideo_fast.modeling.layers.operators import constant
 from paddlevideo_fast.modeling.layers.positions import resized
 from paddlevideo_fast.modeling.layers.windows import Box, PatchEmbed, box
@@ -62,7 +62,7 @@ class PooledAttention(nn.Layer):
         head_channels = channels // num_heads
         self.qkv = linear(in_channels, 3 * channels, qkv_bias)
         for name, strides in (("q", stride), ("k", kv_stride), ("v", kv_stride)):
-            pool = nn.Conv3D(
+            pool = Conv3D(
                 head_channels, head_channels, 3, strides, padding=1, groups=head_channels, bias_attr=False
             )
             self.add_sublayer(f"pool_{name}", pool)

@@ -7,6 +7,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
+from paddlevideo_fast.modeling.layers import cpu
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D
 from paddlevideo_fast.modeling.layers.operators import activation
 
@@ -55,7 +56,7 @@ class ConvBN(nn.Layer):
         data_format: str = "NCHW",
     ) -> None:
         super().__init__()
-        convolution = nn.Conv2D(
+        convolution = cpu.Conv2D(
             in_channels,
             out_channels,
             kernel_size,

@@ -12,20 +12,15 @@ from paddle import nn
 from paddlevideo_fast import annexes
 
 _faster: Any = annexes.load("operators", "cpu")
-_has = _faster is not None
+_convolutions: Any = annexes.load("operators", "convolution")
 
-Linear: Any = _faster.Linear if _has else nn.Linear
-LayerNorm: Any = _faster.LayerNorm if _has else nn.LayerNorm
-Conv3D: Any = _faster.Conv3D if _has else nn.Conv3D
-gelu = _faster.gelu if _has else F.gelu
-transpose = _faster.transpose if _has else paddle.transpose
-
-
-def attends(query: paddle.Tensor, key: paddle.Tensor, dropout: float) -> bool:
-    """Whether `attend` takes these heads, [N, heads, L, D]."""
-    return _has and _faster.attends(query, key, dropout)
-
-
-def attend(*arguments: Any) -> paddle.Tensor:
-    """`attention.attend` of heads, scale, bias and mask, which never has all scores in memory."""
-    return _faster.attend(*arguments)
+Linear: Any = getattr(_faster, "Linear", nn.Linear)
+LayerNorm: Any = getattr(_faster, "LayerNorm", nn.LayerNorm)
+Conv2D: Any = getattr(_convolutions, "Conv2D", nn.Conv2D)
+Conv3D: Any = getattr(_convolutions, "Conv3D", nn.Conv3D)
+gelu = getattr(_faster, "gelu", F.gelu)
+transpose = getattr(_faster, "transpose", paddle.transpose)
+# Whether `attend` takes heads [N, heads, L, D]: query, key, and the rate of dropout.
+attends: Any = getattr(_faster, "attends", lambda *heads: False)
+# `attention.attend` of heads, scale, bias and mask, which never has all scores in memory.
+attend: Any = getattr(_faster, "attend", None)

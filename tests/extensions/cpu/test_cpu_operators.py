@@ -10,9 +10,12 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
+from paddlevideo_fast.extensions.cpu import convolutions
 from paddlevideo_fast.extensions.cpu import operators as cpu
 from paddlevideo_fast.modeling.layers import Conv3D, LayerNorm, Linear, gelu
+from paddlevideo_fast.modeling.layers import cpu as seam
 from paddlevideo_fast.modeling.layers.attention import attend
+from paddlevideo_fast.modeling.layers.cpu import Conv2D
 
 pytestmark = [
     pytest.mark.smoke,
@@ -48,6 +51,16 @@ def assert_same(ours, plain, inputs):
         assert float((found - expected).abs().max()) <= 1e-5 * float(expected.abs().max()) + 1e-7
 
 
+def with_parameters(layer):
+    """The layer as a function of its input, weight and bias."""
+
+    def function(x, *parameters):
+        layer._parameters.update(zip(("weight", "bias"), parameters))
+        return layer(x)
+
+    return function
+
+
 def test_gelu(monkeypatch):
     monkeypatch.setattr(cpu, "_BLOCK", 100)
     (x,) = tensors((3, 17, 29))
@@ -64,18 +77,10 @@ def test_gelu(monkeypatch):
 def test_linear_and_layer_norm(wanted, monkeypatch):
     monkeypatch.setattr(cpu, "_BLOCK", 100)
     linear, norm = Linear(12, 7), LayerNorm(12, epsilon=1e-3)
-
-    def with_parameters(layer, function):
-        def call(x, weight, bias):
-            layer._parameters.update(weight=weight, bias=bias)
-            return function(x)
-
-        return call
-
     inputs = tensors((3, 11, 12), (12, 7), (7,), wanted=wanted)
-    assert_same(with_parameters(linear, linear), F.linear, inputs)
+    assert_same(with_parameters(linear), F.linear, inputs)
     inputs = tensors((3, 11, 12), (12,), (12,), wanted=wanted)
-    assert_same(with_parameters(norm, norm), lambda x, w, b: F.layer_norm(x, [12], w, b, 1e-3), inputs)
+    assert_same(with_parameters(norm), lambda x, w, b: F.layer_norm(x, [12], w, b, 1e-3), inputs)
 
 
 @pytest.mark.parametrize("block", [2**19, 2**13, 1000])
@@ -93,7 +98,7 @@ def test_attention(block, wanted, masked, monkeypatch):
 
     calls = []
     real = cpu.attend
-    monkeypatch.setattr(cpu, "attend", lambda *arguments: calls.append(1) or real(*arguments))
+    monkeypatch.setattr(seam, "attend", lambda *arguments: calls.append(1) or real(*arguments))
     added = mask if masked else None
     assert_same(lambda q, k, v, b: attend(q, k, v, b, 0.0, 0.3, added, True), plain, inputs)
     assert calls == [1]
@@ -114,16 +119,11 @@ def test_attention(block, wanted, masked, monkeypatch):
 def test_convolutions_of_frames(kernel, stride, padding, has_bias, monkeypatch):
     inputs = tensors((2, 3, 4, 15, 16), (6, 3, *kernel), (6,))[: 2 + has_bias]
     layer = Conv3D(3, 6, kernel, stride, padding, bias_attr=None if has_bias else False)
-
-    def ours(x, *parameters):
-        layer._parameters.update(zip(("weight", "bias"), parameters))
-        return layer(x)
-
     real, shapes = F.conv2d, []
     monkeypatch.setattr(
-        cpu.F, "conv2d", lambda x, *rest, **more: shapes.append(x.shape) or real(x, *rest, **more)
+        convolutions.F, "conv2d", lambda x, *rest, **more: shapes.append(x.shape) or real(x, *rest, **more)
     )
-    assert_same(ours, lambda x, w, b=None: F.conv3d(x, w, b, stride, padding), inputs)
+    assert_same(with_parameters(layer), lambda x, w, b=None: F.conv3d(x, w, b, stride, padding), inputs)
     assert shapes == [[8, 3, 15, 16]]  # it took this way
 
 
@@ -142,7 +142,66 @@ def test_convolutions_of_frames(kernel, stride, padding, has_bias, monkeypatch):
 def test_other_convolutions_stay_paddles(arguments, shape, monkeypatch):
     ours, plain = Conv3D(*arguments), nn.Conv3D(*arguments)
     plain.set_state_dict(ours.state_dict())
-    monkeypatch.delattr(cpu.F, "conv2d")
+    monkeypatch.delattr(convolutions.F, "conv2d")
+    (x,) = tensors(shape)
+    assert bool((ours(x) == plain(x)).all())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "size"),
+    [
+        (3, 1, 1, (14, 14)),  # four tiles
+        (5, 2, "SAME", (27, 20)),  # tiles that hold more than is written; one row of zeros more below
+        (3, 2, [0, 1, 0, 1], (8, 9)),
+        (5, 1, 2, (4, 4)),  # the kernel is larger than the frame
+        ((3, 5), (3, 1), (1, 2), (16, 10)),  # no tile reads the last row
+        (2, 5, 0, (23, 23)),  # no tile reads every pixel
+        (3, 1, "VALID", (9, 5)),
+    ],
+)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_depthwise_convolutions_of_small_frames(kernel, stride, padding, size, has_bias, monkeypatch):
+    layer = Conv2D(6, 6, kernel, stride, padding, groups=6, bias_attr=None if has_bias else False)
+    inputs = tensors((5, 6, *size), layer.weight.shape, (6,))[: 2 + has_bias]
+    monkeypatch.delattr(nn.Conv2D, "forward")
+    assert_same(with_parameters(layer), lambda x, w, b=None: F.conv2d(x, w, b, stride, padding, 1, 6), inputs)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding"), [((3, 3, 3), 1, 1), ((5, 3, 5), (1, 2, 1), (2, 1, 0)), ((1, 3, 3), 1, 1)]
+)
+def test_depthwise_convolutions_of_small_clips(kernel, stride, padding, monkeypatch):
+    layer = Conv3D(6, 6, kernel, stride, padding, groups=6)
+    inputs = tensors((2, 6, 4, 9, 12), layer.weight.shape, (6,))
+    monkeypatch.delattr(nn.Conv3D, "forward")
+    assert_same(with_parameters(layer), lambda x, w, b: F.conv3d(x, w, b, stride, padding, 1, 6), inputs)
+
+
+def test_a_depthwise_convolution_gives_the_gradients_that_are_wanted():
+    shapes = (4, 3, 9, 9), (3, 1, 3, 3)
+    for wanted in ([0], [1]):
+        layer = Conv2D(3, 3, 3, padding=1, groups=3, bias_attr=False)
+        assert_same(
+            with_parameters(layer),
+            lambda x, w: F.conv2d(x, w, padding=1, groups=3),
+            tensors(*shapes, wanted=wanted),
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape"),
+    [
+        ((4, 4, 3, 1, 1, 1, 2), (4, 4, 7, 7)),  # two channels in each group
+        ((4, 8, 3, 1, 1, 1, 4), (4, 4, 7, 7)),  # two kernels for each channel
+        ((4, 4, 3, 1, 1, 2, 4), (4, 4, 7, 7)),
+        ((4, 4, 3, 1, 1, 1, 4), (4, 4, 15, 14)),  # large frames
+        ((4, 4, 3, 1, 1, 1, 4), (3, 4, 7, 7)),  # few frames
+    ],
+)
+def test_other_depthwise_convolutions_stay_paddles(arguments, shape, monkeypatch):
+    ours, plain = Conv2D(*arguments), nn.Conv2D(*arguments)
+    plain.set_state_dict(ours.state_dict())
+    monkeypatch.delattr(convolutions, "_Depthwise")
     (x,) = tensors(shape)
     assert bool((ours(x) == plain(x)).all())
 
