@@ -27,12 +27,16 @@ class Registry:
         kind: what the entries are, for messages ("backbone").
         home: dotted name of the package whose import registers the entries.
         later: names of further entries, with the modules whose imports register them.
+        base: name of a class in `home` of which all entries are subclasses; "": of any.
     """
 
-    def __init__(self, kind: str, home: str, later: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self, kind: str, home: str, later: Mapping[str, str] = MappingProxyType({}), base: str = ""
+    ) -> None:
         self.kind = kind
         self.home = home
         self._later = later
+        self._base = base
         self._entries: dict[str, type] = {}
         self._definitions: dict[str, str] = {}
 
@@ -82,12 +86,15 @@ class Registry:
         """The class called `name`.
 
         Raises:
-            KeyError: there is none; the message has the nearest names.
+            KeyError: there is none; the message has the nearest names. Or it is of another kind.
         """
         self._load(name)
         if name not in self._entries:
             raise KeyError(f"unknown {self.kind} '{name}'{did_you_mean(name, self.names())}")
-        return self._entries[name]
+        cls = self._entries[name]
+        if self._base and not issubclass(cls, base := getattr(sys.modules[self.home], self._base)):
+            raise KeyError(f"{name} is no subclass of {base.__module__}.{base.__name__}")
+        return cls
 
     def __contains__(self, name: object) -> bool:
         return name in self.in_order()
@@ -113,9 +120,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(known)}" if known else ""
 
 
-def _own(kind: str, module: str) -> Registry:
+def _own(kind: str, module: str, base: str = "") -> Registry:
     """A registry of the toolkit, with what the annexes have for it."""
-    return Registry(kind, f"{__package__}.{module}", annexes.modules_of(kind))
+    return Registry(kind, f"{__package__}.{module}", annexes.modules_of(kind), base)
 
 
 RECOGNIZERS = _own("recognizer", "modeling.recognizers")
@@ -132,7 +139,7 @@ TRANSFORMS = _own("transform", "loader.transforms")
 OPTIMIZERS = _own("optimizer", "solver.optimizer")
 LEARNING_RATES = _own("learning rate", "solver.learning_rate")
 METRICS = _own("metric", "metrics")
-CALLBACKS = _own("callback", "engine.callbacks")
+CALLBACKS = _own("callback", "engine.callbacks", "Callback")
 WEIGHT_RECORDS = _own("weight record", "modeling.weights")
 FILE_SYSTEMS = _own("file system", "io.paths")
 EXTENSIONS = _own("extension", "engine.extension")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from paddlevideo_fast import annexes
 from paddlevideo_fast.assembly.build import TrainingSetup, is_on_terminal
-from paddlevideo_fast.config.sections import build_kind
+from paddlevideo_fast.config.sections import build_list
 from paddlevideo_fast.engine import CheckpointStore
 from paddlevideo_fast.engine.callbacks import checkpointing, recorder, schedule
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink
@@ -26,7 +26,7 @@ def callbacks_of(
     The caller's callbacks (`further`) see what is on the disk.
 
     Raises:
-        ConfigError: a callback is listed twice, or is none.
+        ConfigError: a callback is listed twice.
     """
     spec, main = setup.spec, setup.distribution.is_main
     run, folder, model = spec.run, setup.output_folder, setup.model
@@ -44,7 +44,7 @@ def callbacks_of(
         ),
         *setup.callbacks,
         *optional,
-        *build_kind("CALLBACKS", CALLBACKS, spec.callbacks, Callback),
+        *build_list(CALLBACKS, spec.callbacks),
     ]
     callbacks = [*sorted(callbacks, key=lambda callback: callback.slot), *further]
     progress = annexes.load("run", "progress bar")

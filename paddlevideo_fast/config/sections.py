@@ -27,7 +27,7 @@ from paddlevideo_fast.config.types import (
     plain_alternatives,
 )
 from paddlevideo_fast.config.yaml_source import dotted
-from paddlevideo_fast.errors import ConfigError, SettingError
+from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import Registry, did_you_mean, is_own
 
 _TAGS = {"recognizer": "framework", "dataset": "format"}
@@ -466,21 +466,6 @@ def build_list(registry: Registry, items: Sequence[NamedItem], **extra: Any) -> 
 def names_of(items: Sequence[NamedItem]) -> list[str]:
     """The names in a list of components."""
     return [item if isinstance(item, str) else next(iter(item)) for item in items]
-
-
-def build_kind(
-    key: str, registry: Registry, items: Sequence[NamedItem], base: type, **extra: Any
-) -> list[Any]:
-    """Builds a list, at a key, whose items have to be of subclasses of a class; see `build_list`.
-
-    Raises:
-        SettingError: one is of another kind.
-    """
-    for number, name in enumerate(names_of(items)):
-        if not issubclass(registry.get(name), base):
-            text = f"{name} is no subclass of {base.__module__}.{base.__name__}"
-            raise SettingError(f"{key}.{number}", text)
-    return build_list(registry, items, **extra)
 
 
 def _wrong_names(cls: type, given: set[str]) -> list[str]:

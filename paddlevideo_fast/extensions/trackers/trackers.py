@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from paddlevideo_fast.config.sections import ComponentList, NamedItem, build_kind, names_of
+from paddlevideo_fast.config.sections import ComponentList, NamedItem, build_list, names_of
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.extension import Extension
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from paddlevideo_fast.assembly.build import TrainingSetup
     from paddlevideo_fast.config import Config
 
-TRACKERS = Registry("tracker", __name__)
+TRACKERS = Registry("tracker", __name__, base="Tracker")
 VISUALDL = "visualdl"  # its name in the registry
 
 # sections that are not compared in the table of runs of a tracker
@@ -482,7 +482,7 @@ class Trackers(Extension):
         """Adds the trackers to the places where records go.
 
         Raises:
-            ConfigError: one is listed twice, or is none.
+            ConfigError: one is listed twice.
         """
         items, spec, metric = self.TRACKERS or (), setup.spec, setup.plan.metric
         name, count = Counter([*names_of(items), ""]).most_common(1)[0]
@@ -500,7 +500,7 @@ class Trackers(Extension):
         measured = (metric.value_names or ("top1",))[0] if metric else ""
         folder = setup.output_folder
         run = TrackedRun(spec.run.model_name, folder, dict(spec.config), flattened(compared), measured)
-        trackers = build_kind("TRACKERS", TRACKERS, items, Tracker, run=run)
+        trackers = build_list(TRACKERS, items, run=run)
         setup.sinks += trackers
         assert setup.store is not None
         yield Tracking(trackers, setup.store)
