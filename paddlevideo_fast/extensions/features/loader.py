@@ -258,7 +258,7 @@ def shard_name(number: int) -> str:
 class Shards:
     """The rows of the features of a folder, whose files are mapped into memory as they are needed.
 
-    The SHA-256 of a file is compared before its first row is given.
+    The sizes of all files are compared at once, the SHA-256 of a file before its first row is given.
 
     Args:
         folder: the folder.
@@ -267,6 +267,9 @@ class Shards:
     Attributes:
         shape: of all rows together.
         dtype: of a value.
+
+    Raises:
+        FeatureError: a file is missing or altered.
     """
 
     def __init__(self, folder: Path, index: FeatureIndex) -> None:
@@ -274,8 +277,10 @@ class Shards:
         self.dtype = index.dtype
         self._folder = folder
         self._index = index
-        self._compared: set[int] = set()
+        self._compared: set[str] = set()
         self._open: LRUCache[np.ndarray] = LRUCache(_MAX_OPEN)
+        for name, expected in index.files.items():
+            _compare(folder, name, expected, content=False)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -288,23 +293,22 @@ class Shards:
         """
         shards, positions = np.divmod(np.asarray(rows), self._index.rows_of_shard)
         if not shards.ndim:
-            return np.array(self.open(int(shards))[positions])
+            return np.array(self.open(shard_name(int(shards)))[positions])
         features = np.empty((len(shards), *self.shape[1:]), self.dtype)
         for shard in np.unique(shards).tolist():
-            features[shards == shard] = self.open(shard)[positions[shards == shard]]
+            features[shards == shard] = self.open(shard_name(shard))[positions[shards == shard]]
         return features
 
-    def open(self, number: int) -> np.ndarray:
+    def open(self, name: str) -> np.ndarray:
         """The mapped array of a file."""
-        array = self._open.get(number)
+        array = self._open.get(name)
         if array is None:
-            name = shard_name(number)
-            if number not in self._compared:
+            if name not in self._compared:
                 _compare(self._folder, name, self._index.files.get(name))
-                self._compared.add(number)
+                self._compared.add(name)
             with _telling(self._folder):
                 array = np.load(self._folder / name, mmap_mode="r")
-            self._open.put(number, array)
+            self._open.put(name, array)
         return array
 
 
@@ -349,13 +353,10 @@ class StoredFeatures:
                 "paddlevideo-fast features  with the same arguments again, it goes on from there"
             )
         self.index = index
-        for name, expected in index.files.items():
-            _compare(self.folder, name, expected, content=name == _LABELS)
         self.features = Shards(self.folder, index)
         for number in range(index.num_shards) if self.num_bytes <= memory_bytes else ():
-            self.features.open(number)
-        with _telling(self.folder):
-            self.labels = np.load(self.folder / _LABELS, mmap_mode="r")
+            self.features.open(shard_name(number))
+        self.labels = self.features.open(_LABELS)
 
     @property
     def num_bytes(self) -> int:

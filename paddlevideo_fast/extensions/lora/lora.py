@@ -96,9 +96,10 @@ class Lora(Extension):
         """Makes the loaded file the base, or its base where it is a file with LoRA itself."""
         of_file, own, weights = report.record, setup.model.weight_record, setup.spec.run.weights
         if isinstance(of_file, LoraRecord) and of_file.base:
-            own.keep_base(setup.model, of_file.base, of_file.from_base)
+            base, names = of_file.base, of_file.from_base
         else:
-            own.keep_base(setup.model, base_of(str(weights), "network"), report.loaded)
+            base, names = base_of(str(weights), "network"), frozenset(report.loaded)
+        own.keep_base(setup.model, base, names)
 
     def add_to(self, model: nn.Layer) -> LoraRecord:
         """Gives linear layers of a recognizer their matrices and freezes all else but `train`.
