@@ -24,10 +24,11 @@ from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import ClassNames, build_for_clips
 from paddlevideo_fast.modeling.recompute import recompute_stages
 from paddlevideo_fast.modeling.stages import learned_parameters, parameters_in
-from paddlevideo_fast.modeling.weights import backbone_of, load_weights
+from paddlevideo_fast.modeling.weights import backbone_of
 from paddlevideo_fast.registry import MIXES
 from paddlevideo_fast.schedule import Phase
 from paddlevideo_fast.solver import LearningRate, build_optimizer
+from paddlevideo_fast.solver.learning_rate import scaled
 
 logger = get_logger(__name__)
 
@@ -83,9 +84,9 @@ class TrainingSetup:
         return make_evaluator(split, self.plan.precision, self.distribution, self.spec.run.max_iters)
 
     def statistics_evaluator(self, max_batches: int) -> Evaluator:
-        """Runs the network over the training data; see `statistics_evaluator`."""
+        """Runs the network over the training data; see `Split.of_statistics`."""
         num_batches = min(max_batches, self.spec.run.max_iters or max_batches)
-        return statistics_evaluator(self.split, self.plan.precision, self.distribution, num_batches)
+        return make_evaluator(self.split.of_statistics(), self.plan.precision, self.distribution, num_batches)
 
     def close(self) -> None:
         """Ends the loaders."""
@@ -171,19 +172,19 @@ def training_setup(
     setup = TrainingSetup(plan, model, names, distribution=distribution)
     for extension in spec.extensions:
         extension.on_model(setup)
-    model = setup.model
-    setup.optimizer, curve = build_optimizer({**(spec.optimizer or {}), "learning_rate": plan.curve}, model)
-    if (spec.optimizer or {}).get("layer_decay") is not None:
-        _tell_rates(model)
-    if spec.runtime.recompute:
-        stages = None if spec.runtime.recompute is True else spec.runtime.recompute
-        recompute_stages(model, stages, plan.precision.operators)
+    model, optimizer = setup.model, spec.optimizer or {}
     split = make_split(spec, "train", model.layout, distribution, folder, plan.pipelines)
     setup.notes.insert(0, balance(model, split.dataset))
     for extension in spec.extensions:
         split = extension.on_data(setup, "train", split)
-    setup.model, setup.split = model, split
-    base = (spec.optimizer or {}).get("base_batch_size")
+    setup.split = split
+    setup.optimizer, curve = build_optimizer({**optimizer, "learning_rate": plan.curve}, model)
+    if optimizer.get("layer_decay") is not None:
+        _tell_rates(model)
+    if spec.runtime.recompute:
+        stages = None if spec.runtime.recompute is True else spec.runtime.recompute
+        recompute_stages(model, stages, plan.precision.operators)
+    base = optimizer.get("base_batch_size")
     if base is not None:
         batch_size = spec.data.batch_size * distribution.world_size
         curve = scaled(curve, base, plan.global_batch_size, batch_size, len(split.dataset))
@@ -191,14 +192,6 @@ def training_setup(
     objectives = (extension.objective(setup) for extension in spec.extensions)
     setup.objective = next(filter(None, objectives), None)
     return setup
-
-
-def load_start_weights(setup: TrainingSetup, file: str) -> None:
-    """Gives the network of a run the weights that it starts from; options may follow."""
-    report = load_weights(setup.model, file, strict=True, classes=setup.class_names)
-    logger.info(report.summary())
-    for extension in setup.spec.extensions:
-        extension.on_weights(setup, report)
 
 
 def validation_data(setup: TrainingSetup) -> Split:
@@ -249,46 +242,6 @@ def batch_shapes(phase: Phase, batch_size: int, num_batches: int = 1) -> list[Ba
         for short in phase.short_cycle
     ]
     return [shape for shape in (*shapes, own) for _ in range(num_batches)]
-
-
-def scaled(curve: LearningRate, base: int, wanted: int, batch_size: int, num_samples: int) -> LearningRate:
-    """The learning rate for the clips that an update really has, by the linear rule.
-
-    Args:
-        curve: for updates of `base` clips.
-        base: see above.
-        wanted: clips of an update, as configured.
-        batch_size: clips of a step, over all processes.
-        num_samples: clips of an epoch. No batch is larger, however large `batch_size` is.
-
-    Reference: Goyal et al., "Accurate, Large Minibatch SGD", arXiv 1706.02677.
-    """
-    batch = min(batch_size, num_samples)
-    num_clips = min(wanted, num_samples // batch * batch)
-    if num_clips < wanted:
-        text = "an epoch has %d clips, so updates are of %d in place of %d, and so is the learning rate"
-        logger.warning(text, num_samples, num_clips, wanted)
-    factor = num_clips / base
-    if factor == 1:
-        return curve
-    text = f"learning rate times {factor:g}: updates are of {num_clips} clips, and the recipe is for {base}"
-    if factor < 0.5 or (factor > 2 and not (curve.warmup_epochs or curve.warmup_steps)):
-        more = f"; GRADIENT_ACCUMULATION.global_batch_size={base} trains with the recipe's updates"
-        logger.warning(text + (more if factor < 1 else "; a warm-up helps with large updates"))
-    else:
-        logger.info(text)
-    return curve.times(factor)
-
-
-def statistics_evaluator(
-    split: Split, precision: Precision, distribution: Distribution, max_batches: int
-) -> Evaluator:
-    """Runs precise BN over the training data `split`, the last, smaller batch included.
-
-    The clips have the configured shape in every phase.
-    """
-    split = replace(split, loader=split.make_loader(drop_last=False, pad=False))
-    return make_evaluator(split, precision, distribution, max_batches)
 
 
 def make_evaluator(

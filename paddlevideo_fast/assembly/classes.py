@@ -5,13 +5,14 @@ weights know of the classes that both have.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.loader.balance import class_counts
-from paddlevideo_fast.loader.class_names import Classes, classes_of_config, classes_of_weights
+from paddlevideo_fast.loader.class_names import checked_class_names, classes_of_weights
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.transforms.crop import RandomFlip
 from paddlevideo_fast.modeling import ClassNames
@@ -21,17 +22,11 @@ from paddlevideo_fast.modeling.losses import tell_class_counts
 def class_names(spec: RunSpec) -> ClassNames:
     """The names of the network's classes, by the config, and of a file's, by what is beside the file."""
 
-    def of_network(num_classes: int) -> list[str] | None:
-        return _names(classes_of_config(spec.config, num_classes))
-
     def of_file(weights: str, num_classes: int) -> list[str] | None:
-        return _names(classes_of_weights(weights, num_classes))
+        classes = classes_of_weights(weights, num_classes)
+        return classes and classes.names
 
-    return ClassNames(of_network, of_file)
-
-
-def _names(classes: Classes | None) -> list[str] | None:
-    return classes and classes.names
+    return ClassNames(partial(checked_class_names, spec.config), of_file)
 
 
 def balance(model: Any, dataset: ClipDataset) -> str:

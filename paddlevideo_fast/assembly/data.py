@@ -1,7 +1,7 @@
 """Builds the data of a run: training, validation and test, each with its loader and preprocessing."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,20 @@ from paddlevideo_fast.config.spec import SplitSpec, placed
 from paddlevideo_fast.decode import FrameStore
 from paddlevideo_fast.engine import Distribution, protocols
 from paddlevideo_fast.errors import SettingError
-from paddlevideo_fast.io.paths import file_system, use_storage
+from paddlevideo_fast.io.paths import use_storage
 from paddlevideo_fast.loader import BadSamples, WorkerOptions
 from paddlevideo_fast.loader.annotations import check_labels
-from paddlevideo_fast.loader.build import SampledLoader, build_dataset, build_loader, build_pipeline
+from paddlevideo_fast.loader.build import (
+    SampledLoader,
+    build_dataset,
+    build_loader,
+    build_pipeline,
+    tell_where_files_are,
+)
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.pipeline import Pipeline
-from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.modeling import Preprocess, activation_of, classes_of
 from paddlevideo_fast.modeling.preprocess import Layout
-
-_NUM_LOOKED_AT = 1000  # records
 
 
 class Pipelines(dict[SplitName, Pipeline]):
@@ -59,6 +62,13 @@ class Split:
     preprocess: protocols.Preprocess
     bad_samples: BadSamples
     make_loader: Callable[..., SampledLoader]
+
+    def of_statistics(self) -> "Split":
+        """The training data as precise BN reads them: with the last, smaller batch.
+
+        The clips have the configured shape in every phase.
+        """
+        return replace(self, loader=self.make_loader(drop_last=False, pad=False))
 
     def identity(self) -> dict[str, Any]:
         """What determines the samples of a step; a run resumes only where this is the same."""
@@ -112,7 +122,7 @@ def make_split(
     )
     if num_classes:
         check_labels(dataset.records, num_classes, dataset.file_path, any_number=has_several)
-    _tell_where_files_are(name, dataset, storage.cache_dir)
+    tell_where_files_are(f"DATASET.{name}", dataset, storage.cache_dir)
     make_loader = partial(
         build_loader,
         dataset,
@@ -147,17 +157,3 @@ def _frames_cache(storage: StorageSettings) -> FrameStore | None:
     if module is None:
         raise SettingError("STORAGE.frames_cache", "this installation has no sources to keep frames with")
     return module.FrameCache(storage.frames_cache, storage.frames_cache_gb)
-
-
-def _tell_where_files_are(name: SplitName, dataset: ClipDataset, cache_dir: str | None) -> None:
-    """Says so where files at URLs have no cache, or a cache has no such files."""
-    is_remote = not all(file_system(record.path).is_local for record in dataset.records[:_NUM_LOOKED_AT])
-    if is_remote and cache_dir is None:
-        text = (
-            "its files lie at URLs, and each epoch reads them anew and waits for them: with "
-            "STORAGE.cache_dir they are fetched ahead and kept on a disk"
-        )
-        get_logger().info(f"DATASET.{name}: {text}")
-    elif not is_remote and cache_dir is not None:
-        text = f"STORAGE.cache_dir has no effect on DATASET.{name}: none of its files lies at a URL"
-        warn_once(get_logger(), text)

@@ -1,7 +1,7 @@
 """The output folder of a run: which one it is, who may write to it, and what a run writes there first."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from paddlevideo_fast.config.yaml_source import dotted
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.output import BackgroundStore, CheckpointStore, ReadOnlyStore, folder_of_run
-from paddlevideo_fast.errors import PaddleVideoFastError, shown
+from paddlevideo_fast.errors import shown
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader.class_names import write_class_names
 from paddlevideo_fast.log import get_logger, log_file
@@ -22,6 +22,32 @@ logger = get_logger(__name__)
 
 _NUM_CHANGES = 6  # shown
 _CONFIG = "config.yaml"
+
+
+def take_folder(
+    spec: RunSpec, distribution: Distribution, held: contextlib.ExitStack, in_background: bool
+) -> tuple[RunSpec, CheckpointStore]:
+    """The run in its output folder, and its store, which rank 0 alone may write to as long as `held` is open.
+
+    Args:
+        spec: of the run.
+        distribution: the ranks.
+        held: keeps other runs out, and uploads the folder of a URL when it ends.
+        in_background: checkpoints are written in a thread.
+    """
+    spec = in_own_folder(spec, distribution)
+    folder, name = spec.run.output_dir, spec.run.model_name
+    writing_store = BackgroundStore if in_background else CheckpointStore
+    store = (writing_store if distribution.is_main else ReadOnlyStore)(folder, name)
+
+    def take() -> None:
+        store.prepare()
+        if distribution.is_main:
+            held.enter_context(only_writer(store.folder, given_by="output_dir"))
+            held.enter_context(store.uploading())
+
+    distribution.gather_from(take)
+    return spec, store
 
 
 def in_own_folder(spec: RunSpec, distribution: Distribution) -> RunSpec:
@@ -35,45 +61,6 @@ def in_own_folder(spec: RunSpec, distribution: Distribution) -> RunSpec:
         verb = "goes on in" if resume else "writes to"
         logger.info("%s holds an earlier run: this one %s %s", base, verb, folder)
     return spec.in_folder(folder)
-
-
-def take_folder(
-    folder: str, name: str, distribution: Distribution, held: contextlib.ExitStack, in_background: bool
-) -> CheckpointStore:
-    """The store of a run, which rank 0 alone may write to as long as `held` is open.
-
-    Args:
-        folder: of the run.
-        name: of the model.
-        distribution: the ranks.
-        held: keeps other runs out, and uploads the folder of a URL when it ends.
-        in_background: checkpoints are written in a thread.
-    """
-    writing_store = BackgroundStore if in_background else CheckpointStore
-    store = (writing_store if distribution.is_main else ReadOnlyStore)(folder, name)
-
-    def take() -> None:
-        store.prepare()
-        if distribution.is_main:
-            held.enter_context(only_writer(store.folder, given_by="output_dir"))
-            held.enter_context(uploading(store))
-
-    distribution.gather_from(take)
-    return store
-
-
-@contextlib.contextmanager
-def uploading(store: CheckpointStore) -> Iterator[None]:
-    """Puts what is in the folder of a URL into the store when the block ends, also after an error."""
-    try:
-        yield
-    except BaseException:
-        try:
-            store.upload()
-        except PaddleVideoFastError as error:
-            logger.error("%s", error)
-        raise
-    store.upload()
 
 
 def begin_output(

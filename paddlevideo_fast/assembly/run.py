@@ -4,10 +4,10 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paddlevideo_fast.assembly.build import load_start_weights, training_setup, validation_data
+from paddlevideo_fast.assembly.build import training_setup, validation_data
 from paddlevideo_fast.assembly.callbacks import callbacks_of
 from paddlevideo_fast.assembly.checks import require_weights
-from paddlevideo_fast.assembly.folder import begin_output, in_own_folder, take_folder
+from paddlevideo_fast.assembly.folder import begin_output, take_folder
 from paddlevideo_fast.assembly.plan import RunPlan, plan_run
 from paddlevideo_fast.assembly.summary import log_begin, log_results
 from paddlevideo_fast.config import Config, RunSpec
@@ -16,7 +16,11 @@ from paddlevideo_fast.engine.callbacks import Callback, restore
 from paddlevideo_fast.engine.distribution import Distribution, launched_rank, make_distribution
 from paddlevideo_fast.engine.trainer import TrainingEnds
 from paddlevideo_fast.loader.class_names import checked_class_names
+from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import classes_of
+from paddlevideo_fast.modeling.weights import load_weights
+
+logger = get_logger(__name__)
 
 
 def train(cfg: Config, callbacks: Sequence[Callback] = ()) -> Trainer:
@@ -43,10 +47,9 @@ def _train(
 ) -> Trainer:
     """See `train`; `held` keeps other runs out of the output folder as long as it is open."""
     # folder
-    spec = in_own_folder(plan.spec, distribution)
-    plan, run = replace(plan, spec=spec), spec.run
     # further callbacks find the checkpoint of an epoch on the disk, so they are not ahead of it
-    store = take_folder(run.output_dir, run.model_name, distribution, held, in_background=not callbacks)
+    spec, store = take_folder(plan.spec, distribution, held, in_background=not callbacks)
+    plan, run = replace(plan, spec=spec), spec.run
     checkpoint = store.checkpoint_to_resume(run.resume, run.resume_epoch, distribution)
 
     # build
@@ -58,7 +61,10 @@ def _train(
         require_weights(spec.extensions, spec.model.get("backbone") or {})
     setup = training_setup(plan, store.folder, not has_weights, distribution)
     if run.weights and checkpoint is None:
-        load_start_weights(setup, run.weights)
+        report = load_weights(setup.model, run.weights, strict=True, classes=setup.class_names)
+        logger.info(report.summary())
+        for extension in spec.extensions:
+            extension.on_weights(setup, report)
     setup.store = store
     setup.valid = validation_data(setup) if run.validate else None
     callbacks = callbacks_of(setup, store, callbacks, names)

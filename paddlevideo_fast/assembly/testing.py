@@ -9,7 +9,6 @@ from paddlevideo_fast import annexes
 from paddlevideo_fast.assembly.build import make_evaluator
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.data import Pipelines, make_split
-from paddlevideo_fast.assembly.folder import uploading
 from paddlevideo_fast.assembly.plan import make_metric
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.device import tune_gpu
@@ -80,7 +79,7 @@ def _test(
         if distribution.is_main:
             try:
                 held.enter_context(only_writer(store.folder, "test", given_by="output_dir"))
-                held.enter_context(uploading(store))
+                held.enter_context(store.uploading())
             except OutputError as error:  # a warning now, not after all videos
                 logger.warning("%s: the numbers will be in this log alone", error)
 

@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,19 @@ class CheckpointStore:
             PaddleVideoFastError: the store does not take a checkpoint.
         """
         self.mirror.push(required=(*ENDINGS, ".json"))
+
+    @contextlib.contextmanager
+    def uploading(self) -> Iterator[None]:
+        """Uploads when the block ends, also after an error."""
+        try:
+            yield
+        except BaseException:
+            try:
+                self.upload()
+            except PaddleVideoFastError as error:
+                logger.error("%s", error)
+            raise
+        self.upload()
 
     def prefix(self, tag: str) -> Path:
         """Path without ending of the checkpoint `tag`, such as "epoch_00003"."""

@@ -7,6 +7,7 @@ from paddlevideo_fast.config import build, build_list
 from paddlevideo_fast.config.settings import PipelineSettings, settings_from
 from paddlevideo_fast.decode import FrameStore, IndexCache
 from paddlevideo_fast.errors import LoaderError
+from paddlevideo_fast.io.paths import file_system
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.collate import Batch
@@ -15,6 +16,8 @@ from paddlevideo_fast.loader.pipeline import Decoder, Pipeline
 from paddlevideo_fast.loader.workers import WorkerOptions
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS, SAMPLERS, TRANSFORMS
+
+_NUM_LOOKED_AT = 1000  # records
 
 
 class SampledLoader(Protocol):
@@ -118,6 +121,26 @@ def _tell_what_has_no_effect(pipeline: Pipeline, training: bool) -> None:
                 f"{type(step).__name__} has no effect in evaluation, where nothing is drawn at random; p: 1 "
                 "applies it to every clip",
             )
+
+
+def tell_where_files_are(key: str, dataset: ClipDataset, cache_dir: str | None) -> None:
+    """Says so where the files of a dataset lie at URLs and have no cache, or a cache has no such files.
+
+    Args:
+        key: of the dataset's section.
+        dataset: the dataset.
+        cache_dir: of STORAGE.
+    """
+    is_remote = not all(file_system(record.path).is_local for record in dataset.records[:_NUM_LOOKED_AT])
+    if is_remote and cache_dir is None:
+        text = (
+            "its files lie at URLs, and each epoch reads them anew and waits for them: with "
+            "STORAGE.cache_dir they are fetched ahead and kept on a disk"
+        )
+        get_logger().info(f"{key}: {text}")
+    elif not is_remote and cache_dir is not None:
+        text = f"STORAGE.cache_dir has no effect on {key}: none of its files lies at a URL"
+        warn_once(get_logger(), text)
 
 
 def build_loader(

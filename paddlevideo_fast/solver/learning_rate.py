@@ -389,3 +389,32 @@ def _stretched_steps(steps: Sequence[float], share: float) -> list[int]:
 def _check_rising(name: str, epochs: Sequence[float]) -> None:
     if any(later <= earlier for earlier, later in zip(epochs, epochs[1:])):
         raise SettingError(f"{_KEY}.{name}={list(epochs)}", "must rise")
+
+
+def scaled(curve: LearningRate, base: int, wanted: int, batch_size: int, num_samples: int) -> LearningRate:
+    """The learning rate for the clips that an update really has, by the linear rule.
+
+    Args:
+        curve: for updates of `base` clips.
+        base: see above.
+        wanted: clips of an update, as configured.
+        batch_size: clips of a step, over all processes.
+        num_samples: clips of an epoch. No batch is larger, however large `batch_size` is.
+
+    Reference: Goyal et al., "Accurate, Large Minibatch SGD", arXiv 1706.02677.
+    """
+    batch = min(batch_size, num_samples)
+    num_clips = min(wanted, num_samples // batch * batch)
+    if num_clips < wanted:
+        text = "an epoch has %d clips, so updates are of %d in place of %d, and so is the learning rate"
+        get_logger().warning(text, num_samples, num_clips, wanted)
+    factor = num_clips / base
+    if factor == 1:
+        return curve
+    text = f"learning rate times {factor:g}: updates are of {num_clips} clips, and the recipe is for {base}"
+    if factor < 0.5 or (factor > 2 and not (curve.warmup_epochs or curve.warmup_steps)):
+        more = f"; GRADIENT_ACCUMULATION.global_batch_size={base} trains with the recipe's updates"
+        get_logger().warning(text + (more if factor < 1 else "; a warm-up helps with large updates"))
+    else:
+        get_logger().info(text)
+    return curve.times(factor)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddlevideo_fast.assembly.build import scaled
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.cli.config import copy, copy_parser
@@ -18,6 +17,7 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord, build_pipeline
 from paddlevideo_fast.loader.request import MidpointGenerator
 from paddlevideo_fast.registry import LEARNING_RATES
+from paddlevideo_fast.solver.learning_rate import scaled
 
 pytestmark = pytest.mark.annex  # the configs name options
 

@@ -18,7 +18,7 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from paddlevideo_fast.assembly.build import make_evaluator, statistics_evaluator
+from paddlevideo_fast.assembly.build import make_evaluator
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.data import Pipelines, make_split
 from paddlevideo_fast.assembly.plan import make_metric
@@ -138,7 +138,7 @@ def _averager(spec: RunSpec, pipelines: Pipelines, stack: contextlib.ExitStack) 
         max_batches = (spec.extension(PreciseBN) or PreciseBN()).num_iters_preciseBN
         num_batches = min(max_batches, spec.run.max_iters or max_batches)
         train = make_split(spec, "train", model.layout, distribution, pipelines=pipelines)
-        statistics = statistics_evaluator(train, precision, distribution, num_batches)
+        statistics = make_evaluator(train.of_statistics(), precision, distribution, num_batches)
         stack.callback(statistics.loader.close)
 
     def evaluate() -> Metrics:
