@@ -62,8 +62,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--json": option("print JSON instead of text", action="store_true"),
     "-b --batch_size": option("files at a time (default 1)", type=count(1), default=1),
     "--num_readers": option(
-        "threads that read the next files while the network computes; 0: read and compute in turn "
-        "(default: one per core, 8 at most); not with --window_sec",
+        "threads that read the next files or windows while the network computes; 0: read and compute in turn "
+        "(default: one per core, 8 at most)",
         type=count(0),
         metavar="N",
     ),
@@ -130,8 +130,10 @@ def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     for name in ("stride_sec", "timeline"):
         if getattr(args, name) is not None and args.window_sec is None:
             parser.error(f"--{name}: needs --window_sec")
-    if args.num_readers is not None and args.window_sec is not None:
-        parser.error("--num_readers: reads whole files ahead; leave it out with --window_sec")
+    if args.num_readers is not None and (args.tracks or is_live(args.input_file)):
+        parser.error(
+            "--num_readers: reads files and windows ahead; leave it out with --tracks and live input"
+        )
     if is_live(args.input_file):
         if args.window_sec is None:
             parser.error("--input_file: a live input is predicted in windows; give --window_sec")
@@ -237,13 +239,13 @@ def results(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> 
     from paddlevideo_fast.apps.predict.predictor import Windowing
 
     bar = partial(tqdm, leave=False, disable=None)
+    readers = min(num_cores(), _MOST_READERS) if args.num_readers is None else args.num_readers
     if args.window_sec is None:
-        readers = min(num_cores(), _MOST_READERS) if args.num_readers is None else args.num_readers
         predictions = predictor.predict(files, args.batch_size, readers)
     else:
         windowing = Windowing(args.window_sec, args.stride_sec)
         show = partial(bar, desc="windows")
-        predictions = predictor.predict_windows(files, windowing, args.batch_size, show)
+        predictions = predictor.predict_windows(files, windowing, args.batch_size, show, readers)
     return bar(predictions, total=len(files), desc="videos") if args.json else predictions
 
 
@@ -260,12 +262,21 @@ def run(args: argparse.Namespace) -> int:
         return _predict_tracks(args)
     entries: list[dict[str, Any]] = []
     try:
-        _predict(args, entries)
+        for entry in _predict(args):
+            if args.json:
+                print(_json_of(entry, is_first=not entries), end="", flush=True)
+            entries.append(entry)
     finally:
         if args.json and (entries or sys.exc_info()[0] in (None, KeyboardInterrupt)):
-            is_utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
-            print(json.dumps(entries, indent=1, ensure_ascii=not is_utf8))
+            print("\n]" if entries else "[]")
     return _exit_code(entries)
+
+
+def _json_of(entry: dict[str, Any], is_first: bool) -> str:
+    """An entry of the list that `--json` prints, with what comes before it."""
+    is_utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+    text = json.dumps(entry, indent=1, ensure_ascii=not is_utf8)
+    return ("[" if is_first else ",") + f"\n{text}".replace("\n", "\n ")
 
 
 def _exit_code(entries: Sequence[dict[str, Any]]) -> int:
@@ -333,8 +344,8 @@ def _predict_live(args: argparse.Namespace) -> int:
     return EXIT_FAILURES if num_failed else 0
 
 
-def _predict(args: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
-    """Predicts the files; adds what becomes of each to `entries`."""
+def _predict(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Predicts the files; yields the entry of each when its pictures are written."""
     prepare_process(args.config, args.override)
     with quiet_import():
         from paddlevideo_fast.apps.predict.predictions import PredictionPictures, entries_of
@@ -350,7 +361,7 @@ def _predict(args: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
             pictures = PredictionPictures(predictor, files, root, **folders, explaining=explaining)
         is_quiet, began = args.json or args.enable_benchmark, time.perf_counter()
         show = (lambda entry: None) if is_quiet else (lambda entry: print(table(entry), flush=True))
-        entries.extend(entries_of(predictions, args.top_k, pictures, show, show_error))
+        yield from entries_of(predictions, args.top_k, pictures, show, show_error)
     if args.enable_benchmark:
         print(
             timing(predictor.times, time.perf_counter() - began), file=sys.stderr if args.json else sys.stdout

@@ -5,9 +5,9 @@ import itertools
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +20,12 @@ from paddlevideo_fast.apps.predict.program import (
     open_program,
     settings_file,
 )
+from paddlevideo_fast.apps.predict.reading import CutVideo, read_ahead
 from paddlevideo_fast.apps.predict.recipe import FREE, Recipe, read_recipe
 from paddlevideo_fast.apps.predict.views import OpenedVideo, read_views
 from paddlevideo_fast.config.types import Activation
-from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader
+from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader
+from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, cause_of
 from paddlevideo_fast.io.files import as_path, read_names, walk
 from paddlevideo_fast.io.urls import shown_url
@@ -94,8 +96,15 @@ class _Read(NamedTuple):
     """A file that was read: its views as the program takes them, or why there are none; and the time."""
 
     path: str
-    found: np.ndarray | PaddleVideoFastError
+    clips: np.ndarray | PaddleVideoFastError
     sec: float
+
+
+class _ReadWindow(NamedTuple):
+    """A window that was read: its views as the program takes them, or why there are none."""
+
+    video: CutVideo | Unread
+    clips: np.ndarray | PaddleVideoFastError
 
 
 class BatchTime(NamedTuple):
@@ -293,7 +302,8 @@ class Predictor:
             ProgramError: the program does not take the clips, or its logits are not finite.
         """
         _check_batch_size(batch_size)
-        with contextlib.closing(self._read(map(str, paths), num_readers, 2 * batch_size)) as read:
+        reads = (partial(self._read_one, path) for path in map(str, paths))
+        with contextlib.closing(read_ahead(reads, num_readers, 2 * batch_size)) as read:
             while batch := list(itertools.islice(read, batch_size)):
                 yield from self._predict_batch(batch)
 
@@ -303,26 +313,25 @@ class Predictor:
         windowing: Windowing,
         batch_size: int = 1,
         progress: Progress = iter,
+        num_readers: int = 0,
     ) -> Iterator[WindowedPrediction | Unread]:
         """Predicts long videos window by window; each window is read as `predict` reads a whole video.
 
         Args:
             paths: video files.
             windowing: how the videos are cut.
-            batch_size: windows that go through the network at a time, each with all its views.
+            batch_size: windows of a video that go through the network at a time, each with all its views.
             progress: wraps the batches of each video's windows, for a progress bar such as `tqdm`.
+            num_readers: threads that read the next windows, as of `predict`; each opens the video. They go
+                on with the next video.
 
         Yields:
             `Unread` for a file that does not decode, cannot be cut, or does not fit the program; the other
             files go on.
         """
         _check_batch_size(batch_size)
-        for path in map(str, paths):
-            try:
-                with self.open(path) as video:
-                    yield self.predict_parts(video, windowing.cut(video), batch_size, progress)
-            except PaddleVideoFastError as error:
-                yield Unread(shown_url(path), error)
+        cuts = (self._cut(path, windowing) for path in map(str, paths))
+        yield from self._predict_cuts(cuts, batch_size, progress, num_readers)
 
     def predict_parts(
         self,
@@ -332,7 +341,7 @@ class Predictor:
         progress: Progress = iter,
         draw_part: Callable[..., VideoReader] | None = None,
     ) -> WindowedPrediction:
-        """Predicts windows of an open video, which stays open.
+        """Predicts windows of an open video, which stays open; one thread reads the next of them.
 
         Args:
             video: an open reader.
@@ -345,18 +354,73 @@ class Predictor:
             VideoDecodeError: it does not decode.
             ProgramError: the program does not take its clips, or its logits are not finite.
         """
-        numbers = range(len(windows))
-        batches = [numbers[first : first + batch_size] for first in numbers[::batch_size]]
-        records = [
-            VideoRecord(video.path, (0,), span=Span(one.first, one.stop), draw_part=draw_part)
-            for one in windows
-        ]
-        dataset = self.recipe.views.dataset(records, OpenedVideo(video))
+        whole = partial(VideoPart, video, 0, video.num_frames)  # closing it leaves the video open
+        cut = CutVideo(whole(), windows, self.recipe.views, whole, draw_part)
+        (result,) = self._predict_cuts([cut], batch_size, progress, num_readers=1)
+        if isinstance(result, Unread):
+            raise result.error
+        return result
+
+    def _cut(self, path: str, windowing: Windowing) -> CutVideo | Unread:
+        """A video in windows, open."""
+        with contextlib.ExitStack() as held:
+            try:
+                video = held.enter_context(self.open(path))
+                cut = CutVideo(video, windowing.cut(video), self.recipe.views, partial(self.open, path))
+            except PaddleVideoFastError as error:
+                return Unread(shown_url(path), error)
+            held.pop_all()
+            return cut
+
+    def _predict_cuts(
+        self, cuts: Iterable[CutVideo | Unread], batch_size: int, progress: Progress, num_readers: int
+    ) -> Iterator[WindowedPrediction | Unread]:
+        """Predicts videos in windows, and closes them; the windows are read ahead, over all videos."""
+        opened: list[CutVideo] = []
+
+        def reads() -> Iterator[Callable[[], _ReadWindow]]:
+            for cut in cuts:
+                if isinstance(cut, CutVideo):
+                    opened.append(cut)
+                    yield from (partial(self._read_window, cut, at) for at in range(len(cut.windows)))
+                else:
+                    yield partial(_ReadWindow, cut, cut.error)
+
+        try:
+            with contextlib.closing(read_ahead(reads(), num_readers, 2 * batch_size)) as read:
+                for first in read:
+                    if isinstance(first.video, Unread):
+                        yield first.video
+                        continue
+                    others = itertools.islice(read, len(first.video.windows) - 1)
+                    of_video = itertools.chain([first], others)
+                    yield self._predict_cut(first.video, of_video, batch_size, progress)
+                    deque(others, maxlen=0)  # of a video that failed
+                    opened.remove(first.video)
+        finally:
+            for cut in opened:
+                cut.close()
+
+    def _predict_cut(
+        self, cut: CutVideo, read: Iterator[_ReadWindow], batch_size: int, progress: Progress
+    ) -> WindowedPrediction | Unread:
+        numbers = range(len(cut.windows))
         parts: list[Prediction] = []
-        for batch in progress(batches):
-            clips = [self._clips(dataset, number) for number in batch]
-            parts += self._run([video.path] * len(batch), clips)
-        return join(parts, windows)
+        try:
+            for batch in progress([numbers[first : first + batch_size] for first in numbers[::batch_size]]):
+                clips = [_clips_or_error(one.clips) for one in itertools.islice(read, len(batch))]
+                parts += self._run([cut.path] * len(batch), clips)
+        except PaddleVideoFastError as error:
+            return Unread(shown_url(cut.path), error)
+        finally:
+            cut.close()  # what is left of it is not read
+        return join(parts, cut.windows)
+
+    def _read_window(self, cut: CutVideo, number: int) -> _ReadWindow:
+        try:
+            return _ReadWindow(cut, self._prepared(cut.read(number), cut.path))
+        except PaddleVideoFastError as error:
+            return _ReadWindow(cut, error)
 
     def predict_open(self, video: VideoReader) -> Prediction:
         """Predicts a video that is open already, and stays open.
@@ -429,24 +493,6 @@ class Predictor:
             )
         return clips if settings.input_dtype == "uint8" else self._preprocess.in_numpy(clips)
 
-    def _read(self, paths: Iterator[str], num_readers: int, num_ahead: int) -> Generator[_Read, None, None]:
-        """Reads files, in order, with so many threads and so many files ahead of the one that is taken."""
-        if not num_readers:
-            yield from map(self._read_one, paths)
-            return
-        waiting: deque[Future[_Read]] = deque()
-        with ThreadPoolExecutor(num_readers, "readers") as threads:
-            try:
-                for path in paths:
-                    waiting.append(threads.submit(self._read_one, path))
-                    if len(waiting) > max(num_ahead, num_readers):
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                for one in waiting:
-                    one.cancel()
-
     def _read_one(self, path: str) -> _Read:
         began = time.perf_counter()
         try:
@@ -459,11 +505,11 @@ class Predictor:
         began = time.perf_counter()
         clips: dict[int, np.ndarray] = {}
         results: dict[int, Prediction | Unread] = {}
-        for number, (path, found, _) in enumerate(batch):
-            if isinstance(found, np.ndarray):
-                clips[number] = found
+        for number, one in enumerate(batch):
+            if isinstance(one.clips, np.ndarray):
+                clips[number] = one.clips
             else:
-                results[number] = Unread(shown_url(path), found)
+                results[number] = Unread(shown_url(one.path), one.clips)
         for shape in {item.shape[1:] for item in clips.values()}:
             same = [number for number, item in clips.items() if item.shape[1:] == shape]
             predictions = self._run(
@@ -492,6 +538,12 @@ class Predictor:
             Prediction(path, _mean_probabilities(views, activation), views, self.class_names, self.threshold)
             for path, views in zip(paths, np.split(logits, ends[:-1]))
         ]
+
+
+def _clips_or_error(clips: np.ndarray | PaddleVideoFastError) -> np.ndarray:
+    if isinstance(clips, PaddleVideoFastError):
+        raise clips
+    return clips
 
 
 def _check_batch_size(batch_size: int) -> None:

@@ -245,6 +245,31 @@ def test_one_window_is_the_whole_video_and_a_bad_file_is_told(program, motion_vi
     assert "shorter than one of its frames" in str(result.error)
 
 
+def test_windows_are_read_ahead_over_all_videos(program, make_clip, broken_videos, tmp_path, monkeypatch):
+    """The results are those of reading in turn; a video that fails costs its own only; all are closed."""
+    clips = [make_clip(tmp_path / f"{name}.mp4", 60, (96, 64), gop=12) for name in "abc"]
+    clips[1:1] = [broken_videos["text"], broken_videos["damaged"]]
+    predictor, opened = Predictor(program), []
+    open_one = predictor.open
+    monkeypatch.setattr(predictor, "open", lambda path: opened.append(open_one(path)) or opened[-1])
+    in_turn = list(predictor.predict_windows(clips, Windowing(0.4, 0.1), 2))
+    assert len(opened) == 4
+    ahead = list(predictor.predict_windows(clips, Windowing(0.4, 0.1), 2, num_readers=3))
+    assert [type(result) for result in ahead] == [type(result) for result in in_turn]
+    for result, expected in zip(ahead, in_turn):
+        assert result.path == expected.path
+        if isinstance(result, Unread):
+            assert str(result.error) == str(expected.error)
+        else:
+            assert result.windows == expected.windows
+            assert np.array_equal(result.whole.logits, expected.whole.logits)
+    some = predictor.predict_windows(clips, Windowing(0.4, 0.1), num_readers=2)
+    assert next(some).path == str(clips[0])
+    some.close()
+    assert len(opened) > 8
+    assert all(video._closed for video in opened)
+
+
 @pytest.fixture
 def predict(program, run):
     """Function that runs `paddlevideo-fast predict` with this program."""
