@@ -16,6 +16,28 @@ from paddlevideo_fast.errors import OutOfMemoryError, PaddleVideoFastError
 _WEIGHTS = "efficientnet_lite0"
 _NUM_STEPS, _BUDGET_SEC = 4, 10.0
 _OF_A_STEP = 0.4  # what predicting a clip takes of training on it
+_MOST_TUNED = 1000  # videos for which a CPU fine-tunes a whole network in an hour or so
+_STILL = 0.5  # of the picture, from which on a camera counts as one that does not move
+_LONG_SEC = 30.0
+
+
+class Traits(NamedTuple):
+    """What decides about the recipe of a set.
+
+    Attributes:
+        num_videos: for training.
+        still: share of the picture that stays the same in a video; the median.
+        seconds: how long a video lasts; the median.
+    """
+
+    num_videos: int
+    still: float
+    seconds: float
+
+    @property
+    def has_still_camera(self) -> bool:
+        """Whether most of the picture stays, so that what moves tells the classes apart."""
+        return self.still >= _STILL and self.seconds < _LONG_SEC
 
 
 class Choice(NamedTuple):
@@ -30,19 +52,38 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choices(has_gpu: bool) -> Sequence[Choice]:
-    """Recipes for a new set on this machine, the one with the best prospects first."""
-    from_nothing = "trains a small network from random weights"
+def choices(has_gpu: bool, traits: Traits) -> Sequence[Choice]:
+    """Recipes for a new set on this machine, the one with the best prospects first.
+
+    docs/en/few_videos.md, "The recipe that init takes", has the measurements behind the order.
+
+    Args:
+        has_gpu: Paddle computes on a GPU.
+        traits: of the set.
+    """
     if has_gpu:
         return [
             Choice("tsm", "fine-tunes trained weights at full size"),
             Choice("slowfast", "fine-tunes trained weights, and sees fast motion"),
             Choice("x3d", "is the smallest network of full size"),
         ]
-    small = [Choice("tsm", from_nothing), Choice("x3d", f"{from_nothing}, and sees fine motion")]
+    nothing = "trains a small network from random weights"
+    small = [Choice("tsm", nothing), Choice("x3d", f"{nothing}, and sees fine motion")]
+    if traits.has_still_camera:
+        small.reverse()
     if has_weights(_WEIGHTS):
         return [Choice("tsm_lite0", "fine-tunes weights of ImageNet"), *small]
     return small
+
+
+def trains_on_features(has_gpu: bool, num_videos: int) -> bool:
+    """Whether only the head of a network with trained weights trains: on a CPU, with many videos.
+
+    Args:
+        has_gpu: Paddle computes on a GPU.
+        num_videos: for training.
+    """
+    return not has_gpu and num_videos > _MOST_TUNED
 
 
 def advice(has_gpu: bool) -> str:
@@ -53,7 +94,7 @@ def advice(has_gpu: bool) -> str:
     return f"{package}  brings weights of ImageNet, and --recipe tsm_lite0 fine-tunes them"
 
 
-def training_sec(config: Path, num_valid: int) -> float | None:
+def training_sec(config: Path, num_valid: int, on_features: bool = False) -> float | None:
     """About how many seconds the training of a config takes here, from a few steps; None if it cannot start.
 
     Steps are timed at learning rate 0 on the clips of the set, and nothing is written. A step has one batch,
@@ -62,6 +103,7 @@ def training_sec(config: Path, num_valid: int) -> float | None:
     Args:
         config: the file.
         num_valid: clips of a validation.
+        on_features: the backbone runs once over each clip, and its head, which takes no time, trains on that.
     """
     with quiet_import():
         from paddlevideo_fast.apps.doctor.timing import time_steps
@@ -80,10 +122,11 @@ def training_sec(config: Path, num_valid: int) -> float | None:
             if isinstance(error, PaddleVideoFastError) or OutOfMemoryError.is_told_by(error):
                 return None  # training says what is wrong
             raise
-    epochs = plan.phases[-1].end_epoch
-    num_trained = epochs * len(loader) * times.num_clips / times.num_steps
+    epochs, num_train = plan.phases[-1].end_epoch, len(loader) * times.num_clips / times.num_steps
+    if on_features:
+        return _OF_A_STEP * (num_train + num_valid) / times.clips_per_sec
     num_validated = math.ceil(epochs / (spec.get("val_interval") or 1)) * num_valid
-    return (num_trained + _OF_A_STEP * num_validated) / times.clips_per_sec
+    return (epochs * num_train + _OF_A_STEP * num_validated) / times.clips_per_sec
 
 
 @contextlib.contextmanager

@@ -20,8 +20,9 @@ import importlib.util
 import os
 import re
 import shlex
+import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,7 @@ _DEFAULTS = {
     "copies": "together",
 }
 _FILES = ("valid", "data_prefix")
+_Probes = Mapping[tuple[Path, Span | None], Probe]
 _ROOT = "root"  # in provenance.json: folder that the paths of the lists start from
 
 
@@ -137,35 +139,12 @@ def _run(args: argparse.Namespace) -> int:
     earlier = earlier_run(args.output, "init")
     before: Mapping[str, Any] = earlier.options if earlier else {}
     remarks = _hold(args, before)
-    if not 0 <= args.valid_share < 1:
-        raise ToolError(f"--valid_share: {args.valid_share}; must be from 0 to below 1")
-    try:
-        re.compile(args.group or "")
-    except re.error as error:
-        raise ToolError(f"--group {args.group}: is no regular expression: {error}") from None
+    _check(args)
     has_gpu = _computes_on_gpu()
-    options = choice.choices(has_gpu)
-    is_chosen = args.recipe is None
-    args.recipe = args.recipe or options[0].network
-    recipe = Recipe(recipe_of(args.recipe, has_gpu))
-    source = init_dataset.find(args.source, args.classes, args.data_prefix or None)
-    if args.valid:
-        _add_valid(source, init_dataset.find(args.valid, args.classes, args.data_prefix or None))
-    names = args.output / "classes.txt"
-    if names.exists() and args.classes is not None:
-        init_dataset.require_same_numbers(source, class_names(names), args.classes, names)
-    elif names.exists():
-        init_dataset.keep_numbers(source, class_names(names))
-    clips = source.clips
-    files = Counter((clip.path, clip.span) for clip in clips)
-    probes = init_dataset.probe(clips, args.workers, args.check == "all")
-    places = {(clip.path, clip.span): f"{clip.where}{clip.path}" for clip in clips}
-    left_out = [(places[key], probed.fault) for key, probed in probes.items() if probed.fault]
-    clips = [clip for clip in clips if not probes[clip.path, clip.span].fault]
-    if not clips:
-        raise ToolError(
-            f"{args.source}: none of its {len(files)} videos decodes; {left_out[0][0]}: {left_out[0][1]}"
-        )
+    asked = Recipe(recipe_of(args.recipe, has_gpu)) if args.recipe else None
+    source = _find(args)
+    probes = init_dataset.probe(source.clips, args.workers, args.check == "all")
+    clips, left_out = _decodable(args, source, probes)
     start = args.output / before[_ROOT] if _ROOT in before else source.root
     entries = init_dataset.earlier_entries(args.output, start, source)
     if not args.group:
@@ -177,7 +156,15 @@ def _run(args: argparse.Namespace) -> int:
     for clip, side in zip(clips, sides):
         counts[side].update(clip.labels)
     numbers = Counter(sides)
-    with _provenance(args, source, is_chosen).kept_in(args.output):
+    kept = [probes[clip.path, clip.span] for clip in clips]
+    traits = choice.Traits(
+        numbers["train"],
+        statistics.median(probe.still for probe in kept),
+        statistics.median(probe.seconds for probe in kept),
+    )
+    options = () if asked else choice.choices(has_gpu, traits)
+    recipe = asked or Recipe(recipe_of(options[0].network, has_gpu))
+    with _provenance(args, source).kept_in(args.output):
         for side in init_dataset.SIDES:
             lines, unlisted = init_dataset.lines_of(
                 source, [clip for clip, own in zip(clips, sides) if own == side], ending
@@ -204,63 +191,130 @@ def _run(args: argparse.Namespace) -> int:
         for side in init_dataset.SIDES if earlier else ():
             for other in {*init_dataset.ENDINGS} - {ending}:
                 (args.output / f"{side}{other}").unlink(missing_ok=True)
-    _tell(source, clips, counts, numbers, probes, remarks)
+    _tell(source, counts, numbers, kept, traits, remarks)
+    for warning in _warnings(source, probes, counts, recipe):
+        say(f"warning: {warning}")
+    has_failures = report_failures(left_out, len(probes), args.output / "failures.txt")
+    on_features = bool(recipe.pretrained) and choice.trains_on_features(has_gpu, numbers["train"])
+    if is_new:
+
+        def text_of(network: str) -> str:
+            other = Recipe(recipe_of(network, has_gpu))
+            return config_text(other, source, args.output, numbers, ending)[0]
+
+        for line in _prices(args, recipe, options, numbers["valid"], has_gpu, on_features, text_of):
+            print(line)
+        if options and (better := choice.advice(has_gpu)):
+            print(f"or: {better}")
+    _tell_next(args, recipe, numbers["train"], on_features)
+    return EXIT_FAILURES if has_failures else 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    if not 0 <= args.valid_share < 1:
+        raise ToolError(f"--valid_share: {args.valid_share}; must be from 0 to below 1")
+    try:
+        re.compile(args.group or "")
+    except re.error as error:
+        raise ToolError(f"--group {args.group}: is no regular expression: {error}") from None
+
+
+def _find(args: argparse.Namespace) -> Source:
+    """The videos, those of --valid among them, with the classes in the order of an earlier run."""
+    source = init_dataset.find(args.source, args.classes, args.data_prefix or None)
+    if args.valid:
+        _add_valid(source, init_dataset.find(args.valid, args.classes, args.data_prefix or None))
+    names = args.output / "classes.txt"
+    if names.exists() and args.classes is not None:
+        init_dataset.require_same_numbers(source, class_names(names), args.classes, names)
+    elif names.exists():
+        init_dataset.keep_numbers(source, class_names(names))
+    return source
+
+
+def _decodable(
+    args: argparse.Namespace, source: Source, probes: _Probes
+) -> tuple[list[Found], list[tuple[str, str]]]:
+    """The clips that decode, and path and cause of each that does not."""
+    places = {(clip.path, clip.span): f"{clip.where}{clip.path}" for clip in source.clips}
+    left_out = [(places[key], probed.fault) for key, probed in probes.items() if probed.fault]
+    clips = [clip for clip in source.clips if not probes[clip.path, clip.span].fault]
+    if not clips:
+        raise ToolError(
+            f"{args.source}: none of its {len(probes)} videos decodes; {left_out[0][0]}: {left_out[0][1]}"
+        )
+    return clips, left_out
+
+
+def _warnings(
+    source: Source, probes: _Probes, counts: Mapping[str, Counter], recipe: Recipe
+) -> Iterator[str]:
+    """What may spoil a training."""
+    files = Counter((clip.path, clip.span) for clip in source.clips)
     doubles = [str(path) for (path, _), number in files.items() if number > 1]
-    intact = [probes[key] for key in files if not probes[key].fault]
-    still = [
+    intact = {key: probed for key, probed in probes.items() if not probed.fault}
+    short = [
         f"{printable(str(path))} ({one.num_frames})"
-        for (path, _), one in probes.items()
+        for (path, _), one in intact.items()
         if one.num_frames in (1, 2)
     ]
-    if still:
-        say(f"warning: videos of one or two frames: {init_dataset.some(still)}")
-    for warning in init_dataset.warnings_of(counts, intact, recipe.frames_of_clip, doubles):
-        say(f"warning: {warning}")
-    has_failures = report_failures(left_out, len(files), args.output / "failures.txt")
-    if is_new:
-        for line in _prices(args, recipe, source, numbers, ending, has_gpu, options if is_chosen else ()):
-            print(line)
-        if is_chosen and (better := choice.advice(has_gpu)):
-            print(f"or: {better}")
-    _tell_next(args, recipe, numbers["train"], has_gpu, is_chosen)
-    return EXIT_FAILURES if has_failures else 0
+    if short:
+        yield f"videos of one or two frames: {init_dataset.some(short)}"
+    yield from init_dataset.warnings_of(counts, [*intact.values()], recipe.frames_of_clip, doubles)
 
 
 def _prices(
     args: argparse.Namespace,
     recipe: Recipe,
-    source: Source,
-    numbers: Mapping[str, int],
-    ending: str,
-    has_gpu: bool,
     options: Sequence[choice.Choice],
+    num_valid: int,
+    has_gpu: bool,
+    on_features: bool,
+    text_of: Callable[[str], str],
 ) -> Iterator[str]:
-    """What the recipe does and how long it takes here, and the same of other recipes, a line each.
+    """What the recipe does and how long it takes here, and the same of other ways, a line each.
 
     Args:
         args: of the command.
         recipe: of the config.
-        source: the set.
-        numbers: of the videos, for "train" and "valid".
-        ending: of the lists' names.
-        has_gpu: Paddle computes on a GPU.
         options: recipes among which init has chosen, its choice first; none where the user has chosen.
+        num_valid: videos for validation.
+        has_gpu: Paddle computes on a GPU.
+        on_features: only the head trains.
+        text_of: the config of another network.
     """
+    config = args.output / CONFIG_FILE
 
-    def price(config: Path) -> str:
-        words = "" if args.no_measure else choice.in_words(choice.training_sec(config, numbers["valid"]))
-        return words and f"; training takes {words} on this machine"
+    def price(config: Path, on_features: bool = False) -> str:
+        seconds = None if args.no_measure else choice.training_sec(config, num_valid, on_features)
+        return f"; training takes {choice.in_words(seconds)} on this machine" if seconds else ""
 
     reason = options[0].reason if options else "as you have said"
-    yield f"recipe: {recipe.name} {reason}{price(args.output / CONFIG_FILE)}"
+    head = "only its head trains, on stored features, since there are many videos for a CPU"
+    yield f"recipe: {recipe.name} {reason}{f'; {head}' if on_features else ''}{price(config, on_features)}"
+    if recipe.pretrained and not has_gpu:
+        other = "the whole network trains" if on_features else "only the head trains, on stored features"
+        words = "  and then  ".join(_trainings(args, not on_features))
+        yield f"instead: {other}{price(config, not on_features)}:  {words}"
     trial = args.output / ".other_recipe.yaml"
     for option in options[1:]:
-        other = Recipe(recipe_of(option.network, has_gpu))
         try:
-            atomic_write_text(trial, config_text(other, source, args.output, numbers, ending)[0])
+            atomic_write_text(trial, text_of(option.network))
             yield f"instead: --recipe {option.network} {option.reason}{price(trial)}"
         finally:
             trial.unlink(missing_ok=True)
+
+
+def _trainings(args: argparse.Namespace, on_features: bool) -> list[str]:
+    """The commands that train the new set."""
+    folder = shlex.quote(str(args.output))
+    if not on_features:
+        return [f"{PROGRAM} train {folder}"]
+    features = shlex.quote(str(args.output / "features"))
+    return [
+        f"{PROGRAM} features {folder} --output {features}",
+        f"{PROGRAM} train {folder} -o features={features}",
+    ]
 
 
 def _computes_on_gpu() -> bool:
@@ -402,12 +456,10 @@ def _groups(
     return [clip.group or init_dataset.group_of(path, args.group) for clip, path in zip(clips, paths)]
 
 
-def _provenance(args: argparse.Namespace, source: Source, is_chosen: bool) -> Provenance:
+def _provenance(args: argparse.Namespace, source: Source) -> Provenance:
     options: dict[str, Any] = {name: getattr(args, name) or None for name in _DEFAULTS}
     options |= {name: from_folder(options[name], args.output) for name in _FILES if options[name]}
     options |= {name: getattr(args, name) for name in ("valid_share", "seed")}
-    if is_chosen:
-        options["recipe"] = None
     options[_ROOT] = from_folder(source.root, args.output)
     files = [Path(path) for path in (args.source, args.valid, args.classes) if path]
     lists = crc32_of(*(path for path in files if path.is_file()))
@@ -416,10 +468,10 @@ def _provenance(args: argparse.Namespace, source: Source, is_chosen: bool) -> Pr
 
 def _tell(
     source: Source,
-    clips: Sequence[Found],
     counts: Mapping[str, Counter],
     numbers: Mapping[str, int],
-    probes: Mapping[tuple[Path, Span | None], Probe],
+    probes: Sequence[Probe],
+    traits: choice.Traits,
     remarks: Sequence[str],
 ) -> None:
     width = min(max([5, *(len(printable(name)) for name in source.classes)]), 40)
@@ -429,24 +481,23 @@ def _tell(
     if len(source.classes) > _NUM_COUNTED:
         print(f"... and {len(source.classes) - _NUM_COUNTED} more classes")
     print(f"{'all':<{width}}{numbers['train']:>8}{numbers['valid']:>8}")
-    kept = [probes[clip.path, clip.span] for clip in clips]
-    sizes = Counter(probed.size for probed in kept)
+    sizes = Counter(probed.size for probed in probes)
     (wide, high), number = sizes.most_common(1)[0]
-    seconds = sorted(probed.seconds for probed in kept)
-    middle = seconds[len(seconds) // 2]
-    lasting = f"{seconds[0]:.1f} to {seconds[-1]:.1f} s, median {middle:.1f} s"
-    print(f"{len(kept)} videos, {sum(seconds) / 3600:.1f} h: {lasting}")
-    print(f"{len(sizes)} sizes, {wide}×{high} px in {number} videos")
+    seconds = [probed.seconds for probed in probes]
+    lasting = f"{min(seconds):.1f} to {max(seconds):.1f} s, median {traits.seconds:.1f} s"
+    print(f"{len(probes)} videos, {sum(seconds) / 3600:.1f} h: {lasting}")
+    of_sizes = (
+        f"all of {wide}×{high} px"
+        if len(sizes) == 1
+        else f"of {len(sizes)} sizes, {number} of {wide}×{high} px"
+    )
+    print(f"{of_sizes}; {traits.still:.0%} of the picture stays the same, the median")
     for remark in remarks:
         print(f"note: {remark}")
 
 
-def _tell_next(
-    args: argparse.Namespace, recipe: Recipe, num_train: int, has_gpu: bool, is_chosen: bool
-) -> None:
-    named = shlex.quote(str(args.output))
-    is_small = num_train < CLIPS_OF_TRAINING
-    if recipe.fine_tuning and is_small and not is_chosen:
+def _tell_next(args: argparse.Namespace, recipe: Recipe, num_train: int, on_features: bool) -> None:
+    if recipe.fine_tuning and num_train < CLIPS_OF_TRAINING and args.recipe:
         print(
             f"first: {recipe.name} starts from random weights, and {num_train} videos are few for that; "
             f"--recipe {recipe.fine_tuning} fine-tunes trained weights"
@@ -456,14 +507,12 @@ def _tell_next(
     if recipe.pretrained and not recipe.downloads and not has_weights(recipe.pretrained):
         advice = source_of_weights(recipe.pretrained) or "check MODEL.backbone.pretrained"
         print(f"first: {recipe.pretrained} is missing; {advice}")
+    folder = shlex.quote(str(args.output))
+    *before, training = _trainings(args, on_features)
     for words, what in (
-        (f"train {named}", "trains"),
-        (f"data report {named}", "shows its videos and what is unusual on a page"),
-        (f"doctor {named}", "says what limits the training and what would make it faster"),
+        *((words, "computes the features") for words in before),
+        (training, "trains"),
+        (f"{PROGRAM} data report {folder}", "shows its videos and what is unusual on a page"),
+        (f"{PROGRAM} doctor {folder}", "says what limits the training and what would make it faster"),
     ):
-        print(f"next: {PROGRAM} {words}  # {what}")
-    if recipe.pretrained and is_small and not has_gpu:
-        print("or: without a GPU it is quicker to train the head alone, on features of trained weights")
-        features = shlex.quote(str(args.output / "features"))
-        print(f"next: {PROGRAM} features {named} --output {features}")
-        print(f"next: {PROGRAM} train {named} -o features={features}")
+        print(f"next: {words}  # {what}")

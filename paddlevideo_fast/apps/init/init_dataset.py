@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import cv2
+import numpy as np
+
 from paddlevideo_fast.apps.data.clips import find_clips
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_video
 from paddlevideo_fast.errors import VideoDecodeError
@@ -33,6 +36,8 @@ _MOST_CLASSES = 10**6
 _FEW_VALID = 3
 _NUM_NAMED = 5
 _DEEPEST = 40  # folders in folders, so that a circle of links ends
+_SQUARES = 32  # of a picture, in each direction
+_STILL = 8  # levels of 255 by which the colour of a square may change
 
 
 class Found(NamedTuple):
@@ -92,12 +97,14 @@ class Probe(NamedTuple):
         seconds: how long it lasts; 0.0 where nothing says.
         size: width and height in pixels.
         fault: why it does not decode; None where it does.
+        still: share of the picture that is the same in the first, the middle and the last frame.
     """
 
     num_frames: int
     seconds: float
     size: tuple[int, int]
     fault: str | None = None
+    still: float = 0.0
 
 
 # --- finding the videos
@@ -406,15 +413,22 @@ def _probe_part(path: Path, reader: VideoReader, span: Span | None, full: bool) 
         count = part.num_frames
         if full:
             deque(part, maxlen=0)
-        else:
-            part.read(sorted({0, count // 2, count - 1}))
-        return Probe(count, part.end_sec() if part.avg_fps else 0.0, part.square_size)
+        frames = part.read(sorted({0, count // 2, count - 1}))
+        seconds = part.end_sec() if part.avg_fps else 0.0
+        return Probe(count, seconds, part.square_size, still=_still_share(frames))
     except VideoDecodeError as error:
         return Probe(0, 0.0, (0, 0), error.cause_in(str(path)))
 
 
+def _still_share(frames: np.ndarray) -> float:
+    """The share of squares of the picture whose mean colour changes little over frames [T, H, W, 3]."""
+    means = [cv2.resize(frame, (_SQUARES, _SQUARES), interpolation=cv2.INTER_AREA) for frame in frames]
+    changes = np.abs(np.diff(np.array(means, "int16"), axis=0)).mean(axis=-1)
+    return float((changes <= _STILL).all(axis=0).mean())
+
+
 def warnings_of(
-    counts: dict[str, Counter], probes: Sequence[Probe], frames_of_clip: int, doubles: Sequence[str]
+    counts: Mapping[str, Counter], probes: Sequence[Probe], frames_of_clip: int, doubles: Sequence[str]
 ) -> list[str]:
     """What may spoil a training, in sentences.
 

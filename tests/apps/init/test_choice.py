@@ -9,7 +9,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.apps.init import choice
+from paddlevideo_fast.apps.init import choice, init_dataset
 from paddlevideo_fast.apps.init.init_dataset import Found
 from paddlevideo_fast.apps.init.together import copies, likely_pattern, united
 from paddlevideo_fast.cli.commands import main
@@ -36,11 +36,16 @@ def folder(tmp_path, videos):
 
 def mirrored(video, target):
     """Writes a video mirrored from left to right."""
-    with open_video(str(video)) as reader, av.open(str(target), "w") as container:
-        stream = container.add_stream("libx264", rate=round(reader.avg_fps))
-        stream.width, stream.height, stream.pix_fmt = *reader.square_size, "yuv420p"
-        for frame in reader:
-            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame[:, ::-1]), format="rgb24")
+    with open_video(str(video)) as reader:
+        write(np.stack([*reader])[:, :, ::-1], target, round(reader.avg_fps))
+
+
+def write(frames, target, rate=10):
+    with av.open(str(target), "w") as container:
+        stream = container.add_stream("libx264", rate=rate)
+        stream.width, stream.height, stream.pix_fmt = frames.shape[2], frames.shape[1], "yuv420p"
+        for frame in frames:
+            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
             container.mux(stream.encode(picture))
         container.mux(stream.encode())
 
@@ -137,15 +142,54 @@ def test_names_that_suggest_groups_are_told_with_what_to_type(tmp_path, videos, 
     assert "names suggest" not in capfd.readouterr().out
 
 
-def test_weights_that_are_there_decide(monkeypatch):
+def test_weights_and_the_camera_decide(monkeypatch):
+    def names(has_gpu, **changes):
+        traits = choice.Traits(**{"num_videos": 60, "still": 0.1, "seconds": 4.0, **changes})
+        return [each.network for each in choice.choices(has_gpu, traits)]
+
     monkeypatch.setattr(choice, "has_weights", lambda name: True)
-    assert [each.network for each in choice.choices(False)] == ["tsm_lite0", "tsm", "x3d"]
+    assert names(False) == ["tsm_lite0", "tsm", "x3d"]
     assert choice.advice(False) == ""
     monkeypatch.setattr(choice, "has_weights", lambda name: False)
-    assert [each.network for each in choice.choices(False)] == ["tsm", "x3d"]
+    assert names(False) == ["tsm", "x3d"]
+    assert names(False, still=0.6) == ["x3d", "tsm"]
+    assert names(False, still=0.6, seconds=90.0) == ["tsm", "x3d"]  # a clip of X3D is too short a part
     assert 'pip install "paddlevideo_fast[weights]"' in choice.advice(False)
-    assert choice.choices(True)[0].network == "tsm"
+    assert names(True)[0] == "tsm"
     assert choice.advice(True) == ""
+
+
+def test_the_share_of_the_picture_that_stays(tmp_path):
+    """Half of the picture moves, the other half has noise alone."""
+    rng = np.random.default_rng(0)
+    frames = rng.integers(90, 110, (9, 64, 64, 3)).astype("uint8")
+    for number, frame in enumerate(frames):
+        frame[:, :32] = 25 * number
+    write(frames, tmp_path / "half.mp4")
+    found = [Found(tmp_path / "half.mp4", ("a",))]
+    for full in (False, True):
+        (probed,) = init_dataset.probe(found, 1, full).values()
+        assert probed.still == pytest.approx(0.5, abs=0.05)
+
+
+def test_many_videos_train_a_head_on_a_cpu(folder, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(choice, "has_weights", lambda name: True)
+    words = ["init", str(folder), "--no_measure", "--workers", "1", "--output"]
+    assert main([*words, str(tmp_path / "few")]) == 0
+    few = capfd.readouterr().out
+    assert "recipe: tsm_lite0_small fine-tunes weights of ImageNet\n" in few
+    assert re.search(
+        r"instead: only the head trains, on stored features:  \S+ features .* and then .* train ", few
+    )
+    assert "next: paddlevideo-fast features" not in few
+    monkeypatch.setattr(choice, "_MOST_TUNED", 10)
+    assert main([*words, str(tmp_path / "many")]) == 0
+    many = capfd.readouterr().out
+    assert "only its head trains, on stored features, since there are many videos for a CPU\n" in many
+    assert re.search(r"instead: the whole network trains:  \S+ train ", many)
+    features, training = re.findall("next: (.*)  #", many)[:2]
+    assert features.startswith("paddlevideo-fast features")
+    assert "-o features=" in training
 
 
 def test_weights_need_few_epochs_on_a_cpu(folder, tmp_path, capfd):
