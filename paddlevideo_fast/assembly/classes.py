@@ -69,11 +69,9 @@ def summary(counts: np.ndarray, methods: Sequence[str]) -> str:
     most, fewest = int(np.argmax(counts)), int(present[np.argmin(counts[present])])
     num_empty = len(counts) - len(present)
     parts = [
-        f"{len(counts)} classes",
-        f"most records {counts[most]:.0f} (class {most})",
-        f"median {np.median(counts[present]):g}",
-        f"fewest {counts[fewest]:.0f} (class {fewest})",
-        f"ratio {counts[most] / counts[fewest]:.3g}",
+        f"{len(counts)} classes with {counts[fewest]:.0f} (class {fewest}) to {counts[most]:.0f} records "
+        f"(class {most}), median {np.median(counts[present]):g}",
         *([f"{num_empty} without a record"] if num_empty else []),
+        f"balanced by {', '.join(methods)}" if methods else "not balanced",
     ]
-    return f"training list: {', '.join(parts)}; balanced by: {', '.join(methods) or 'nothing'}"
+    return f"training list: {'; '.join(parts)}"

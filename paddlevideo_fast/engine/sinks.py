@@ -156,7 +156,7 @@ def _valid_line(record: Record) -> str:
         return f"END epoch:{record['epoch']:<3d} val: none of {record['num_failed']} samples decodes"
     replaced = _counted(record["num_replaced"], _REPLACED)
     best = "".join(
-        f"; best {name[len('best_') :]}: {value:.5f} (epoch {record['best_epoch']})"
+        f"; best epoch so far: {record['best_epoch']} ({name[len('best_') :]}: {value:.5f})"
         for name, value in record.items()
         if name.startswith("best_") and name != "best_epoch"
     )

@@ -277,7 +277,7 @@ def _set_epochs(content: dict[str, Any], recipe: Recipe, num_train: int) -> list
     tunes_on_cpu = recipe.pretrained and recipe.name in {on_cpu for on_cpu, _ in _RECIPES.values()}
     most = recipe.epochs if tunes_on_cpu else _EPOCHS[-1]
     epochs = min(max(round(CLIPS_OF_TRAINING / max(num_train, 1)), _EPOCHS[0]), most)
-    if not (rate := schedule.stretched(recipe.rate, recipe.epochs, epochs)):
+    if epochs == recipe.epochs or not (rate := schedule.stretched(recipe.rate, recipe.epochs, epochs)):
         return []
     content["epochs"] = epochs
     content["OPTIMIZER"] = {"learning_rate": rate}
