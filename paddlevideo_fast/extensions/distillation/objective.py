@@ -96,9 +96,9 @@ class LiveTeacher(SoftLabels):
 class StoredTeacher(SoftLabels):
     """The logits that a teacher has stored for each record, in place of the teacher.
 
-    They belong to a record and a copy of it, and not to the crop that the student sees. With K copies, the
-    clips of epoch e take the logits of copy e modulo K. A clip whose logits are missing, because it did not
-    decode then, has its label in their place.
+    They belong to a record and a copy of it, and not to the crop that the student sees. Epochs take the
+    copies in turn. A clip whose logits are missing, because it did not decode then, has its label in their
+    place.
 
     Args:
         stored: the logits.

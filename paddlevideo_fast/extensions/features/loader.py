@@ -386,8 +386,7 @@ class FeatureLoader:
     """Iterates over batches of stored features, as `ClipLoader` does over batches of clips.
 
     A clip that failed is told as an incident. In training another one takes its place, drawn from the same
-    key as for videos that do not decode; in evaluation it is left out. Where there are K copies, epoch e
-    takes copy e modulo K.
+    key as for videos that do not decode; in evaluation it is left out. Epochs take the copies in turn.
 
     Args:
         stored: the features.

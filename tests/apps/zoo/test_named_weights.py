@@ -35,11 +35,13 @@ from paddlevideo_fast.modeling.weights import fetch_weights
 from paddlevideo_fast.registry import BACKBONES, RECOGNIZERS
 from paddlevideo_fast.sources.remote import stores
 from tests.apps.convert.test_convert_weights import mit_resnet, section_2d
+from tests.numerics.test_numerics_parity import load
 from tests.support.fresh_stores import start_anew
 from tests.support.runs import *  # noqa: F403  fixtures
 from tests.support.torch_writer import write_zip
 
 NAME = "narrow"
+NONE = Source("", "", "")
 PIECE = 2**15  # of a download: the file below has some dozens
 
 
@@ -602,20 +604,73 @@ def test_predict_takes_a_name_with_the_keys_of_its_publisher(tmp_path, monkeypat
     assert config == expected
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["tsm_k400_largebatch", "movinet_k400_frame"])
-def test_a_file_of_full_size_arrives_in_its_network(name, http_store, tmp_path, monkeypatch):
-    """One of another toolkit, and one of PaddleVideo, each made from the names that its network expects."""
-    source = source_of(name)
-    model = build_model(load_config(built_in(name))["MODEL"], load_pretrained=False)
-    (tmp_path / "server").mkdir()
-    file = tmp_path / "server" / Path(source.url).name
-    if source.converter == "paddlevideo":
-        paddle.save(model.state_dict(), str(file))
+OF_ORIGINALS = {  # references of the original networks, and the names of weights with the same tensors
+    "mmaction2_tsm_r50_8f": (
+        *("tsm_k400_videos", "tsm_k400_videos@mmaction2", "tsm_k400_videos_16f", "tsm_ssv2_videos"),
+        *("tsm_ucf101_frames", "tsm_ucf101_frames@mmaction2", "tsm_ssv2_videos_16f"),
+    ),
+    "mit_tsm_r50_8f": ("tsm_k400_videos@mit-tsm", "tsm_k400_largebatch", "tsm_ssv2_videos@mit-tsm"),
+    "mit_tsm_r50_16f": ("tsm_k400_videos_16f@mit-tsm", "tsm_ssv2_videos_16f@mit-tsm"),
+    "paddlevideo_tsm_r50_8f": ("tsm_k400_frames", "tsm_ucf101_frames@paddlevideo"),
+    "paddlevideo_tsn_r50": ("tsn_k400_frames", "tsn_k400_frames@paddlevideo"),
+    "paddlevideo_slowfast_8x8": ("slowfast_multigrid@paddlevideo",),
+    "pyslowfast_slowfast_4x16_r50": ("slowfast_4x16",),
+    "mmaction2_slowfast_r50_4x16": ("slowfast_4x16@mmaction2",),
+    "pyslowfast_slowfast_8x8_r50": (
+        *("slowfast_8x8", "slowfast_8x8@pyslowfast", "slowfast_8x8_k400", "slowfast_multigrid"),
+        *("slowfast_16x8_ssv2_videos", "slowfast_16x8_ssv2_videos@pyslowfast"),
+    ),
+    "pytorchvideo_slowfast_r50": ("slowfast_8x8@pytorchvideo-2", "slowfast_ssv2_videos"),
+    "pyslowfast_slow_8x8_r50": ("slow_8x8", "slow_8x8@pyslowfast", "slow_8x8_k400"),
+    "pytorchvideo_slow_r50": ("slow_8x8@pytorchvideo", "slow_ssv2_videos"),
+    "pyslowfast_i3d_8x8_r50": ("i3d_8x8", "i3d_8x8_k400"),
+    "pytorchvideo_x3d_s": ("x3d_xs@pytorchvideo", "x3d_s@pytorchvideo", "x3d_m@pytorchvideo"),
+    "torchvision_r2plus1d_18": ("r2plus1d_r18_16x2",),
+    "hf_videomae_vits_8x112": ("videomae_vit_s_k400_videos", "videomae_vit_s_ssv2_videos"),
+}
+# PaddleVideo's networks, whose tensors have our names
+PADDLEVIDEOS = {
+    name
+    for name in weight_names()
+    if (source_of(name) or NONE).converter == "paddlevideo" and "@" not in name
+}.difference(*OF_ORIGINALS.values())
+
+
+def file_of_original(reference, classes, target):
+    """Writes zeros with the names and shapes of an original network, for another number of classes."""
+    names = load("state_names")
+    state = (names[reference] if reference in names else load(reference))["state"]
+    tensors = {
+        key: np.zeros([classes if size == 400 else size for size in shape], "float32")
+        for key, shape in state.items()
+    }
+    if target.suffix == ".pdparams":
+        paddle.save({key: paddle.to_tensor(value) for key, value in tensors.items()}, str(target))
     else:
-        state = mit_resnet(classes=400, blocks=(3, 4, 6, 3), width=64, bottleneck=True)
-        write_zip(file, {"state_dict": state})
+        write_zip(target, {"state_dict": tensors})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        *((name, reference) for reference, names in OF_ORIGINALS.items() for name in names),
+        *((name, None) for name in sorted(PADDLEVIDEOS)),
+    ],
+)
+def test_a_file_of_full_size_arrives_in_its_network(name, reference, http_store, tmp_path, monkeypatch):
+    """Files with the tensors of the original networks, and PaddleVideo's, with those of ours."""
+    source = source_of(name)
+    network = load_config(built_in(source.config), source.options)["MODEL"]
+    model = build_model(network, load_pretrained=False)
+    (tmp_path / "server").mkdir()
+    file = tmp_path / "server" / f"{name}{Path(source.url).suffix}"
+    if reference:
+        file_of_original(reference, network["head"]["num_classes"], file)
+    else:
+        paddle.save(model.state_dict(), str(file))
     monkeypatch.setattr(named_weights, "_PIECE_BYTES", 2**23)
+    monkeypatch.setattr(named_weights, "_expected", lambda source, address: "")  # checksums are tested above
     monkeypatch.setenv(named_weights.MIRROR, http_store.publish(tmp_path / "server"))
     report = load_weights(model, name, strict=True)
     assert len(report.loaded) == len(model.state_dict())
