@@ -133,14 +133,12 @@ def tell_where_files_are(key: str, dataset: ClipDataset, cache_dir: str | None) 
     """
     is_remote = not all(file_system(record.path).is_local for record in dataset.records[:_NUM_LOOKED_AT])
     if is_remote and cache_dir is None:
-        text = (
-            "its files lie at URLs, and each epoch reads them anew and waits for them: with "
+        get_logger().info(
+            f"{key}: its files lie at URLs, and each epoch reads them anew and waits for them: with "
             "STORAGE.cache_dir they are fetched ahead and kept on a disk"
         )
-        get_logger().info(f"{key}: {text}")
     elif not is_remote and cache_dir is not None:
-        text = f"STORAGE.cache_dir has no effect on {key}: none of its files lies at a URL"
-        warn_once(get_logger(), text)
+        warn_once(get_logger(), f"STORAGE.cache_dir has no effect on {key}: none of its files lies at a URL")
 
 
 def build_loader(
