@@ -12,6 +12,7 @@ from paddlevideo_fast.cli.command import quiet_import
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.spec import RunSpec
 from paddlevideo_fast.errors import OutOfMemoryError, PaddleVideoFastError
+from paddlevideo_fast.jobs.run import duration
 
 _WEIGHTS = "efficientnet_lite0"
 _NUM_STEPS, _BUDGET_SEC = 4, 10.0
@@ -55,7 +56,7 @@ class Choice(NamedTuple):
 def choices(has_gpu: bool, traits: Traits) -> Sequence[Choice]:
     """Recipes for a new set on this machine, the one with the best prospects first.
 
-    docs/en/few_videos.md, "The recipe that init takes", has the measurements behind the order.
+    docs/en/benchmarks.md, "First training", has the measurements behind the order.
 
     Args:
         has_gpu: Paddle computes on a GPU.
@@ -141,10 +142,4 @@ def _without_log() -> Iterator[None]:
 
 def in_words(seconds: float | None) -> str:
     """A time such as "about 14 min"; empty where it is not known."""
-    if seconds is None:
-        return ""
-    if seconds < 90:
-        return f"about {max(round(seconds / 10) * 10, 10)} s"
-    if seconds < 5400:
-        return f"about {round(seconds / 60)} min"
-    return f"about {seconds / 3600:.1f} h"
+    return "" if seconds is None else f"about {duration(max(round(seconds, -1), 10))}"

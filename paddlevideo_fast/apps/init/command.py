@@ -51,6 +51,7 @@ from paddlevideo_fast.jobs.run import (
     Provenance,
     ToolError,
     crc32_of,
+    duration,
     earlier_run,
     report_failures,
     write_lines,
@@ -484,14 +485,12 @@ def _tell(
     sizes = Counter(probed.size for probed in probes)
     (wide, high), number = sizes.most_common(1)[0]
     seconds = [probed.seconds for probed in probes]
-    lasting = f"{min(seconds):.1f} to {max(seconds):.1f} s, median {traits.seconds:.1f} s"
-    print(f"{len(probes)} videos, {sum(seconds) / 3600:.1f} h: {lasting}")
-    of_sizes = (
-        f"all of {wide}×{high} px"
-        if len(sizes) == 1
-        else f"of {len(sizes)} sizes, {number} of {wide}×{high} px"
+    shapes = f"{wide}×{high} px" if len(sizes) == 1 else f"{len(sizes)} sizes, {number} of {wide}×{high} px"
+    print(
+        f"{len(probes)} videos of {shapes}; {duration(sum(seconds))} in all, {min(seconds):.1f} to "
+        f"{max(seconds):.1f} s each, median {traits.seconds:.1f} s"
     )
-    print(f"{of_sizes}; {traits.still:.0%} of the picture stays the same, the median")
+    print(f"in the median video, {traits.still:.0%} of the picture stays the same")
     for remark in remarks:
         print(f"note: {remark}")
 
