@@ -53,7 +53,7 @@ setup: $(VENV)/.cpu
 setup-test: $(VENV)/.test
 
 quickstart: setup
-	$(BIN)/paddlevideo-fast data motion --output data/motion
+	$(BIN)/paddlevideo-fast data motion
 	$(BIN)/paddlevideo-fast train tsm_motion
 
 lint: setup-test

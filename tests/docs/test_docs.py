@@ -172,11 +172,11 @@ def test_decisions_have_numbers_of_their_own():
         assert page.read_text(encoding="utf-8").startswith(f"# {number}. ")
 
 
-def test_the_readme_says_what_make_quickstart_does():
+def test_the_quick_start_says_what_make_quickstart_does():
     recipe = (ROOT / "Makefile").read_text().partition("\nquickstart:")[2].partition("\n\n")[0]
     expected = re.findall(r"\$\(BIN\)/(paddlevideo-fast .+)", recipe)
     assert len(expected) >= 2
-    for page in ("README.md", "README_cn.md"):
+    for page in ("docs/en/quick_start.md", "docs/zh-CN/quick_start.md"):
         missing = set(expected) - set((ROOT / page).read_text(encoding="utf-8").splitlines())
         assert not missing, page
 
