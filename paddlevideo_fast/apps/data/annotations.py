@@ -44,9 +44,9 @@ def convert(argv: Sequence[str] | None = None) -> int:
     Spans that are empty or end before they start are left out and counted.
 
     Example:
-        paddlevideo-fast data convert --from activitynet --list activity_net.json --subset training \
+        paddlevideo-fast data convert activity_net.json --from activitynet --subset training \
             --output train.jsonl
-        paddlevideo-fast data convert --from epic --list EPIC_100_train.csv --output verbs.jsonl
+        paddlevideo-fast data convert EPIC_100_train.csv --from epic --output verbs.jsonl
     """
     args = _parse(argv)
     converted = _READERS[args.origin](args)
@@ -70,7 +70,7 @@ def convert_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data convert`."""
     parser = tool_parser("data convert", convert.__doc__)
     parser.add_argument("--from", required=True, choices=tuple(_READERS), help="project of the annotations")
-    parser.add_argument("--list", required=True, help="the annotations")
+    parser.add_argument("--list", positional="LIST", required=True, help="the annotations")
     parser.add_argument("--output", required=True, metavar="FILE", help="the new list, a .jsonl")
     parser.add_argument(
         "--path", help="path of a video, with {id} for its name (default: as it is downloaded)"

@@ -219,7 +219,7 @@ def check(argv: Sequence[str] | None = None) -> int:
     again what looks alike, to compare what moves in it.
 
     Example:
-        paddlevideo-fast data check --list data/k400/train.list --data_prefix data/k400 --output clean.list
+        paddlevideo-fast data check data/k400/train.list --data_prefix data/k400 --output clean.list
         paddlevideo-fast data check --root data/k400/videos --workers 8
         paddlevideo-fast data check my_set
         paddlevideo-fast data check train.list --duplicates --against valid.list --write_clean clean.list

@@ -149,8 +149,8 @@ def pack(argv: Sequence[str] | None = None) -> int:
     a list, the command writes OUTPUT/x.jsonl: names and labels of the packed spans, counted in packed frames.
 
     Example:
-        paddlevideo-fast data pack --list train.list --kind video --data_prefix videos --output packed/train
-        paddlevideo-fast data pack --list train_frames.list --kind frames --data_prefix frames --output packed
+        paddlevideo-fast data pack train.list --kind video --data_prefix videos --output packed/train
+        paddlevideo-fast data pack train_frames.list --kind frames --data_prefix frames --output packed
     """
     (args,) = of_sets(pack_parser().parse_args(argv), "list")
     job = Work.of(args)
@@ -175,7 +175,7 @@ def pack(argv: Sequence[str] | None = None) -> int:
 def pack_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data pack`."""
     parser = tool_parser("data pack", pack.__doc__)
-    parser.add_argument("--list", required=True)
+    parser.add_argument("--list", positional="LIST", required=True)
     share(parser, "--kind", "--data_prefix", "--suffix", "--margin", "--classes")
     parser.add_argument("--output", required=True, help="folder of the shards, one for each list")
     size = "largest short side of a stored frame in pixels (default 256); 0: as the source"

@@ -127,7 +127,7 @@ def prepare_list(argv: Sequence[str] | None = None) -> int:
     Folders of frames cannot be prepared.
 
     Example:
-        paddlevideo-fast data prepare --list train.list --data_prefix videos --output prepared --preset sparse
+        paddlevideo-fast data prepare train.list --data_prefix videos --output prepared --preset sparse
     """
     return max(map(_prepare, of_sets(_parse(argv))))
 
@@ -174,7 +174,7 @@ def _prepare(args: argparse.Namespace) -> int:
 def prepare_list_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data prepare`."""
     parser = tool_parser("data prepare", prepare_list.__doc__)
-    parser.add_argument("--list", required=True)
+    parser.add_argument("--list", positional="LIST", required=True)
     share(parser, "--data_prefix", "--margin", "--classes")
     parser.add_argument("--suffix", help="ending to add to paths that lack it, such as .avi")
     parser.add_argument("--output", required=True, help="folder for the prepared videos and the new list")
