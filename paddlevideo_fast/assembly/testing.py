@@ -100,18 +100,16 @@ def _test(
         raise BadSampleShareError(f"none of the {metrics['num_failed']} samples of DATASET.test decodes")
     module = annexes.load("advice", "test") if distribution.is_main else None
     note = module.overlap(spec, weights, split.dataset, pipelines) if module else ""
-    try:
-        if distribution.is_main:
-            finished = FinishedTest(
-                spec, weights, metrics, metric.predictions, model, evaluator.preprocess, split.dataset, note
-            )
-            for extension in spec.extensions:
-                extension.tested(finished)
-    finally:  # the log has the numbers even where the files cannot be written
-        if note:
-            logger.warning(note)
-        values = with_certainty(metrics)
-        logger.info("test %s", "  ".join(f"{name}: {_as_text(value)}" for name, value in values.items()))
+    if note:
+        logger.warning(note)
+    values = with_certainty(metrics)
+    logger.info("test %s", "  ".join(f"{name}: {_as_text(value)}" for name, value in values.items()))
+    if distribution.is_main:  # pictures take their time, and files that cannot be written end the test
+        finished = FinishedTest(
+            spec, weights, metrics, metric.predictions, model, evaluator.preprocess, split.dataset, note
+        )
+        for extension in spec.extensions:
+            extension.tested(finished)
     return metrics
 
 

@@ -97,7 +97,7 @@ def build_dataset(
 
 def _caching(decoder: Decoder | None, section: Mapping[str, Any], key: str) -> list[VideoDecoder]:
     """The decoder, if it can use a cache; else none, and a warning names the key without effect."""
-    is_ours = isinstance(decoder, VideoDecoder) and decoder.backend in ("auto", "pyav")
+    is_ours = isinstance(decoder, VideoDecoder) and decoder.reader in ("auto", "pyav")
     form: Any = DATASETS.get(section["format"])
     if isinstance(decoder, VideoDecoder) and is_ours and decoder.on_corrupt == "raise" and form.uses_decoder:
         return [decoder]

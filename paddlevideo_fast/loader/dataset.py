@@ -36,7 +36,8 @@ class VideoDecoder:
     """Opens video files.
 
     Args:
-        backend: the reader: "pyav" is exact and the fastest; "decord" and "cv2" are there to compare with.
+        backend: the reader: "pyav" is exact and the fastest, and reads what PaddleVideo's configs leave to
+            "decord"; "decord_library" and "cv2" are there to compare with.
         on_corrupt: what becomes of a frame that does not decode: "raise" makes its file a bad sample;
             "nearest" shows the nearest frame that does, and counts it. "pyav" offers both.
         mode: with "pyav" and a Sampler with `linspace_sample`, the frames come from a part of the video that
@@ -48,13 +49,14 @@ class VideoDecoder:
         target_fps: frames a second that `sampling_rate` is meant for; null: 30.
 
     Attributes:
+        reader: what opens the files; see `open_video`.
         cache: of the indexes of long videos; None: each opening reads a video from end to end.
         frames: that several runs share; None: each clip decodes its own.
     """
 
     ignored_arguments: ClassVar[dict[str, str]] = {"num_clips": "the sampler decides which frames are read"}
 
-    backend: Literal["auto", "pyav", "decord", "cv2"] = "pyav"
+    backend: Literal["auto", "pyav", "decord", "decord_library", "cv2"] = "pyav"
     on_corrupt: Literal["raise", "nearest"] = "raise"
     mode: Literal["train", "valid", "test"] | None = None
     num_seg: Size | None = None
@@ -64,7 +66,10 @@ class VideoDecoder:
     frames: FrameStore | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        if self.on_corrupt != "raise" and self.backend not in ("auto", "pyav"):
+        self.reader = {"decord": "pyav", "decord_library": "decord"}.get(self.backend, self.backend)
+        if self.backend == "decord":  # so PaddleVideo's configs say
+            warn_once(get_logger(), "backend: decord: pyav reads, exactly; decord itself is decord_library")
+        if self.on_corrupt != "raise" and self.reader not in ("auto", "pyav"):
             text = f"on_corrupt: {self.on_corrupt} needs backend: pyav, not {self.backend}"
             raise LoaderError(f"VideoDecoder: {text}")
 
@@ -93,7 +98,7 @@ class VideoDecoder:
         Raises:
             VideoDecodeError: the file cannot be decoded.
         """
-        return open_video(source, self.backend, self.on_corrupt, self.cache, self.frames)
+        return open_video(source, self.reader, self.on_corrupt, self.cache, self.frames)
 
 
 @DECODERS.register()

@@ -17,6 +17,9 @@ import pytest
 
 from paddlevideo_fast.apps.predict.predictor import Predictor
 from paddlevideo_fast.cli import main
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.loader.build import build_pipeline
+from paddlevideo_fast.loader.dataset import VideoDecoder
 from tests.compat.present import config_keys, options_of, read_list
 from tests.support.tools import SCRIPTS
 from tools.config_reference import reference
@@ -90,6 +93,18 @@ def test_a_run_has_no_new_flag(command):
 
 def test_the_top_level_of_a_config_has_no_new_key():
     assert config_keys(reference("en"))["top level"].keys() == read_list("config")["top level"].keys()
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_a_config_of_paddlevideo_that_says_decord_is_read_exactly(split, caplog, monkeypatch):
+    """Its frames are those that decord would take; `mode` has no effect without PyAV, as in PaddleVideo."""
+    monkeypatch.setattr("paddlevideo_fast.log._warned", set())
+    config = load_config(ROOT / "tests" / "config" / "paddlevideo" / "videoswin_base.yaml")
+    decoder = build_pipeline(config["PIPELINE"][split]).decoder
+    assert (decoder.backend, decoder.reader) == ("decord", "pyav")
+    text = "backend: decord: pyav reads, exactly; decord itself is decord_library"
+    assert caplog.messages.count(text) == 1
+    assert VideoDecoder("decord_library").reader == "decord"
 
 
 def test_every_file_is_there():

@@ -19,7 +19,7 @@ from tests.support.dali_codecs import clip_for_dali, no_dali
 
 BACKENDS = ["pyav", "cv2", "frames", "packed", "tar"]
 if importlib.util.find_spec("decord"):
-    BACKENDS.append("decord")
+    BACKENDS.append("decord_library")
 if no_dali() is None:
     BACKENDS.append("dali")
 FORMATS = {"frames": "FrameDataset", "packed": "PackedFrameDataset", "tar": "WebDataset"}
@@ -72,7 +72,9 @@ def make_loader(dataset, backend, batch_size, num_workers=0, **options):
 
 
 def make_dataset(lists, backend, training=True, file_path=None, keys=None, **sampler):
-    decode = {"name": "VideoDecoder", "backend": backend} if backend in ("pyav", "cv2", "decord") else None
+    decode = (
+        {"name": "VideoDecoder", "backend": backend} if backend in ("pyav", "cv2", "decord_library") else None
+    )
     sample = {"name": "Sampler", "num_seg": 4, "seg_len": 1, "valid_mode": not training, **sampler}
     crops = [{"MultiScaleCrop": {"target_size": 32}}, {"RandomFlip": None}]
     transform = [{"Scale": {"short_size": 40, "fixed_ratio": False}}]

@@ -108,7 +108,7 @@ def test_the_part_of_a_video_that_paddlevideos_decoder_takes(mode, first):
     np.testing.assert_array_equal(short, [0, 30, 60, 91, 99, 99, 99, 99])
 
 
-@pytest.mark.parametrize("change", [{"backend": "decord"}, {"mode": None}])
+@pytest.mark.parametrize("change", [{"backend": "decord"}, {"backend": "decord_library"}, {"mode": None}])
 def test_without_pyav_and_a_mode_the_whole_video_counts(change, caplog):
     decode = {"name": "VideoDecoder", "backend": "pyav", "mode": "train", "num_seg": 4, **change}
     sample = {"name": "Sampler", "num_seg": 4, "seg_len": 1, "linspace_sample": True}

@@ -154,7 +154,7 @@ def other_forms(dataset: ClipDataset, batch_size: int) -> list[Form]:
     forms: list[Form] = []
     if isinstance(dataset, ShardedDataset):
         return forms
-    if getattr(decode, "backend", "pyav") in ("cv2", "decord"):
+    if getattr(decode, "reader", "pyav") in ("cv2", "decord"):
         with_pyav = partial(_in_place, decoder=VideoDecoder("pyav"))
         forms.append(Form("another decoder", "backend: pyav under PIPELINE.train.decode", with_pyav))
     if isinstance(decode, VideoDecoder):

@@ -128,7 +128,7 @@ def _jitters_of(dataset: ClipDataset) -> list[ColorJitter]:
     if isinstance(dataset, ShardedDataset) or not isinstance(decode, VideoDecoder):
         opens = dataset if isinstance(dataset, ShardedDataset) else decode
         raise LoaderError(f"DALI reads video files; {type(opens).__name__} opens something else")
-    if decode.backend not in ("auto", "pyav"):
+    if decode.reader not in ("auto", "pyav"):
         text = f"DALI needs the frame index of the reader 'pyav'; decode.backend is '{decode.backend}'"
         raise LoaderError(text)
     if any(record.draw_part for record in dataset.records):

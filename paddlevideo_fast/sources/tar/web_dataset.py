@@ -98,7 +98,7 @@ class WebDataset(ShardedDataset):
         super().__init__(file_path, **shared)
 
     def read_records(self) -> list[VideoRecord]:
-        if not isinstance(self.decoder, VideoDecoder) or self.decoder.backend not in ("auto", "pyav"):
+        if not isinstance(self.decoder, VideoDecoder) or self.decoder.reader not in ("auto", "pyav"):
             reader = getattr(self.decoder, "backend", type(self.decoder).__name__)
             raise LoaderError(f"WebDataset: {reader} reads no videos in shards; set backend: pyav in decode")
         maps: Any = LRUCache(_MAX_MAPS)
