@@ -71,6 +71,20 @@ def test_a_test_leaves_its_files(trained, motion_data):
         assert metrics[name] == best[name]
 
 
+def test_the_numbers_come_before_the_pictures(trained, tmp_path, monkeypatch, capfd):
+    """Without a report no picture is drawn; the tables stay."""
+    output, config = trained
+    logged = []
+    monkeypatch.setattr(results, "confusion_picture", lambda *_: logged.extend(capfd.readouterr()) or b"")
+    options = (f"output_dir={tmp_path / 'out'}", "use_visualdl=false")
+    assert run(config, *options, "report=true", test=output / "tiny_best.pdparams") == 0
+    assert "INFO: test top1: " in "".join(logged)
+    logged.clear()
+    assert run(config, *options, "report=false", test=output / "tiny_best.pdparams") == 0
+    assert not logged
+    assert (tmp_path / "out/test/confusion.csv").exists()
+
+
 def test_scores_that_are_no_numbers_make_no_tables(trained, tmp_path, capfd):
     output, config = trained
     weights = paddle.load(str(output / "tiny_best.pdparams"))

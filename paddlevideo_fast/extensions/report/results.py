@@ -202,7 +202,7 @@ def write_test(run: ReportedRun, weights: str, evaluated: Evaluated, note: str =
     facts = {"weights": weights, "data": str(evaluated.dataset.file_path)}
     if note:
         facts["note"] = note
-    png = _confusion_of(evaluated)
+    png = _confusion_of(evaluated) if run.with_page else None
     if png:
         with only_shown("confusion.png"), atomic_write(folder / "confusion.png") as partial:
             partial.write_bytes(png)
