@@ -95,8 +95,24 @@ def advice(has_gpu: bool) -> str:
     return f"{package}  brings weights of ImageNet, and --recipe tsm_lite0 fine-tunes them"
 
 
-def training_sec(config: Path, num_valid: int, on_features: bool = False) -> float | None:
-    """About how many seconds the training of a config takes here, from a few steps; None if it cannot start.
+class Times(NamedTuple):
+    """About how many seconds a training takes on this machine.
+
+    Attributes:
+        network: of the whole network.
+        head: of its head alone: the backbone runs once over each clip, and the head takes no time.
+    """
+
+    network: float
+    head: float
+
+    def in_words(self, on_features: bool) -> str:
+        """The time of the one or the other, such as "about 14 min"."""
+        return f"about {duration(max(round(self.head if on_features else self.network, -1), 10))}"
+
+
+def training_times(config: Path, num_valid: int) -> Times | None:
+    """How long the training of a config takes here, from a few steps; None if it cannot start.
 
     Steps are timed at learning rate 0 on the clips of the set, and nothing is written. A step has one batch,
     also where the config accumulates gradients.
@@ -104,7 +120,6 @@ def training_sec(config: Path, num_valid: int, on_features: bool = False) -> flo
     Args:
         config: the file.
         num_valid: clips of a validation.
-        on_features: the backbone runs once over each clip, and its head, which takes no time, trains on that.
     """
     with quiet_import():
         from paddlevideo_fast.apps.doctor.timing import time_steps
@@ -124,10 +139,9 @@ def training_sec(config: Path, num_valid: int, on_features: bool = False) -> flo
                 return None  # training says what is wrong
             raise
     epochs, num_train = plan.phases[-1].end_epoch, len(loader) * times.num_clips / times.num_steps
-    if on_features:
-        return _OF_A_STEP * (num_train + num_valid) / times.clips_per_sec
     num_validated = math.ceil(epochs / (spec.get("val_interval") or 1)) * num_valid
-    return (epochs * num_train + _OF_A_STEP * num_validated) / times.clips_per_sec
+    num_clips = epochs * num_train + _OF_A_STEP * num_validated, _OF_A_STEP * (num_train + num_valid)
+    return Times(*(number / times.clips_per_sec for number in num_clips))
 
 
 @contextlib.contextmanager
@@ -138,8 +152,3 @@ def _without_log() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
-
-
-def in_words(seconds: float | None) -> str:
-    """A time such as "about 14 min"; empty where it is not known."""
-    return "" if seconds is None else f"about {duration(max(round(seconds, -1), 10))}"

@@ -284,24 +284,26 @@ def _prices(
         on_features: only the head trains.
         text_of: the config of another network.
     """
-    config = args.output / CONFIG_FILE
 
-    def price(config: Path, on_features: bool = False) -> str:
-        seconds = None if args.no_measure else choice.training_sec(config, num_valid, on_features)
-        return f"; training takes {choice.in_words(seconds)} on this machine" if seconds else ""
+    def times_of(config: Path) -> choice.Times | None:
+        return None if args.no_measure else choice.training_times(config, num_valid)
 
+    def price(times: choice.Times | None, on_features: bool = False) -> str:
+        return f"; training takes {times.in_words(on_features)} on this machine" if times else ""
+
+    times = times_of(args.output / CONFIG_FILE)
     reason = options[0].reason if options else "as you have said"
     head = "only its head trains, on stored features, since there are many videos for a CPU"
-    yield f"recipe: {recipe.name} {reason}{f'; {head}' if on_features else ''}{price(config, on_features)}"
+    yield f"recipe: {recipe.name} {reason}{f'; {head}' if on_features else ''}{price(times, on_features)}"
     if recipe.pretrained and not has_gpu:
         other = "the whole network trains" if on_features else "only the head trains, on stored features"
         words = "  and then  ".join(_trainings(args, not on_features))
-        yield f"instead: {other}{price(config, not on_features)}:  {words}"
+        yield f"instead: {other}{price(times, not on_features)}:  {words}"
     trial = args.output / ".other_recipe.yaml"
     for option in options[1:]:
         try:
             atomic_write_text(trial, text_of(option.network))
-            yield f"instead: --recipe {option.network} {option.reason}{price(trial)}"
+            yield f"instead: --recipe {option.network} {option.reason}{price(times_of(trial))}"
         finally:
             trial.unlink(missing_ok=True)
 
