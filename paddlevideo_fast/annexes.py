@@ -48,8 +48,13 @@ _TABLE: dict[str, dict[str, str]] = {
         "progress bar": "extensions.progress.bar",
     },
     "transform": {
+        "ColorJitter": "extensions.augmentation.colours",
         "RandAugment": "extensions.augmentation.transforms",
+        "RandomBrightness": "extensions.augmentation.colours",
         "RandomErasing": "extensions.augmentation.transforms",
+        "RandomGamma": "extensions.augmentation.colours",
+        "RandomHue": "extensions.augmentation.colours",
+        "RandomSaturation": "extensions.augmentation.colours",
     },
     "record field": dict.fromkeys(("box", "track", "track_id", "picture"), "sources.tracks.records"),
     "record section": {
@@ -57,7 +62,10 @@ _TABLE: dict[str, dict[str, str]] = {
         "background": "sources.untrimmed.records",
         "windows": "sources.untrimmed.records",
     },
-    "storage": {"frames_cache": "sources.frame_cache.frame_cache"},
+    "storage": {
+        "frames_cache": "sources.frame_cache.frame_cache",
+        "index_cache": "sources.index_cache.index_cache",
+    },
     "recognizer": {
         "Pretrain": "extensions.pretraining.model",
         "TokenMerging": "extensions.token_merging.merging",

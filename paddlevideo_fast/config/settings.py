@@ -133,9 +133,9 @@ class DatasetSettings:
             reading.
         stall_limit_sec: seconds without a batch after which the run stops; null for never.
         class_names: text file with the name of each class, one a line; null for their numbers.
-        index_cache: folder for the indexes of long videos (1000 frames or more, or 64 MiB). A video
-            whose index is there is opened without being read from end to end. For WebDataset, what the
-            headers of its shards say. null keeps none.
+        index_cache: folder for the indexes of long videos (1000 frames or more, or 64 MiB), and of those that
+            only decoding indexes. A video whose index is there is opened without being read from end to end.
+            For WebDataset, what the headers of its shards say. null keeps none.
         max_bad_share: share of the files of a list that may fail to decode before the run stops.
     """
 

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Protocol, get_args
 
 from paddlevideo_fast.decode.image_folder import open_frames
-from paddlevideo_fast.decode.index_cache import IndexCache
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource, path_of
+from paddlevideo_fast.decode.stored_index import IndexStore
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.registry import READERS, did_you_mean
 
@@ -36,7 +36,7 @@ def open_video(
     source: Source,
     backend: str = "auto",
     on_corrupt: OnCorrupt = "raise",
-    cache: IndexCache | None = None,
+    cache: IndexStore | None = None,
     frames: FrameStore | None = None,
 ) -> VideoReader:
     """Opens a video for exact access to its frames.

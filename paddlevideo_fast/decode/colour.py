@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
@@ -27,6 +28,11 @@ _UNKNOWN = {
     17: "YCgCo-Ro",
 }
 LIMITED, FULL = 1, 2
+
+# A part of a picture in one of these formats becomes the RGB that it has in the whole, if it begins with even
+# rows and columns: there each pixel is converted with its own chroma, and with nothing around it.
+_CUT = ("yuv420p", "yuvj420p", "yuv422p", "yuv444p")
+_LARGEST_CUT = 0.75  # of the picture; more is converted with the rest, which saves a copy
 
 
 class Colours(NamedTuple):
@@ -79,6 +85,7 @@ class RgbConverter:
         self._name = name
         self._tags: tuple[Any, ...] = ()
         self._converter = VideoReformatter()
+        self._cut = av.VideoFrame(2, 2)
         self._options: dict[str, Any] = {}
         self._is_full = False
 
@@ -88,32 +95,91 @@ class RgbConverter:
         Raises:
             VideoDecodeError: its colours cannot be converted.
         """
+        self._read_tags(frame)
+        if int(frame.colorspace) == _YCGCO and len(frame.format.components) >= 3:
+            return turned(self._from_ycgco(frame), orientation)
+        return turned(self._converted(frame), orientation)
+
+    def part(self, frame: Any, rows: slice, columns: slice) -> np.ndarray:
+        """These rows and columns of the picture as it is stored, uint8 [height, width, 3].
+
+        Raises:
+            VideoDecodeError: its colours cannot be converted.
+        """
+        width, height = frame.width, frame.height
+        (top, bottom, _), (left, right, _) = rows.indices(height), columns.indices(width)
+        # swscale converts interlaced pictures and odd sizes by other ways
+        is_plain = frame.format.name in _CUT and not (width % 2 or height % 2 or frame.interlaced_frame)
+        is_plain = is_plain and int(frame.colorspace) != _YCGCO and frame.planes[0].line_size > 0
+        if not is_plain or (bottom - top) * (right - left) > _LARGEST_CUT * width * height:
+            return self(frame)[rows, columns]
+        self._read_tags(frame)
+        box = (top - top % 2, bottom + bottom % 2, left - left % 2, right + right % 2)
+        size = (box[3] - box[2], box[1] - box[0])
+        if (self._cut.width, self._cut.height, self._cut.format.name) != (*size, frame.format.name):
+            self._cut = av.VideoFrame(*size, frame.format.name)
+        for plane, target in zip(map(_values, frame.planes), map(_values, self._cut.planes)):
+            down, across = height // plane.shape[0], width // plane.shape[1]
+            target[:] = plane[box[0] // down : box[1] // down, box[2] // across : box[3] // across]
+        picture = self._converted(self._cut)
+        return picture[top % 2 :, left % 2 :][: bottom - top, : right - left]
+
+    def _read_tags(self, frame: Any) -> None:
         tags = (frame.format.name, int(frame.colorspace), int(frame.color_range))
         if tags != self._tags:
             matrix, self._is_full = colours_of(frame, self._name)
             self._tags, self._converter = tags, VideoReformatter()
             self._options = {} if frame.format.is_rgb else _options(matrix or _BT601, self._is_full)
-        if tags[1] == _YCGCO and len(frame.format.components) >= 3:
-            return turned(self._from_ycgco(frame), orientation)
+
+    def _converted(self, frame: Any) -> np.ndarray:
         plane = self._converter.reformat(frame, format="rgb24", **self._options, **ONE_THREAD).planes[0]
         shape, strides = (frame.height, frame.width, 3), (plane.line_size, 3, 1)
         picture: np.ndarray = np.ndarray(shape, np.uint8, plane, 0, strides)
-        return turned(picture, orientation)
+        return picture
 
     def _from_ycgco(self, frame: Any) -> np.ndarray:
         """Reference: ITU-T H.273, equations 53 to 56 (matrix 8)."""
         same = {"src_colorspace": 1, "dst_colorspace": 1, "src_color_range": FULL, "dst_color_range": FULL}
         planes = self._converter.reformat(frame, format="yuv444p", **same, **ONE_THREAD).planes
-        height, width = frame.height, frame.width
-        luma, green, orange = (
-            np.ndarray((height, width), np.uint8, plane, 0, (plane.line_size, 1)).astype(np.int16)
-            for plane in planes
-        )
+        luma, green, orange = (_values(plane).astype(np.int16) for plane in planes)
         green, orange = green - 128, orange - 128
         picture = np.stack([luma - green + orange, luma + green, luma - green - orange], -1)
         if not self._is_full:
             picture = np.rint((picture - 16) * (255 / 219))
         return picture.clip(0, 255).astype(np.uint8)
+
+
+class Picture:
+    """A decoded picture that becomes RGB where it is looked at.
+
+    It stands for an array uint8 [H, W, 3]: two slices cut a part out of it, `np.asarray` converts all of it.
+
+    Args:
+        frame: as the decoder gives it.
+        to_rgb: converts it.
+        orientation: in which it is shown.
+
+    Attributes:
+        shape: of the array.
+    """
+
+    def __init__(self, frame: Any, to_rgb: RgbConverter, orientation: int) -> None:
+        self._frame, self._to_rgb, self._orientation = frame, to_rgb, orientation
+        self.shape = (*(frame.height, frame.width)[:: -1 if orientation % 2 else 1], 3)
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        return self._to_rgb(self._frame, self._orientation)
+
+    def __getitem__(self, region: tuple[slice, slice]) -> np.ndarray:
+        """Rows and columns, as they are shown."""
+        if self._orientation:
+            return np.asarray(self)[region]
+        return self._to_rgb.part(self._frame, *region)
+
+
+def _values(plane: Any) -> np.ndarray:
+    """The bytes of a plane, uint8 [height, width], to be read and written."""
+    return np.ndarray((plane.height, plane.width), np.uint8, plane, 0, (plane.line_size, 1))
 
 
 def _options(matrix: int, is_full: bool) -> dict[str, Any]:

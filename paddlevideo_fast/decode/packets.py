@@ -207,6 +207,9 @@ def timing_of(clock: Clock, num_frames: int) -> Timing:
     return Timing(range(num_frames), 1 / rate, rate)
 
 
+_NO_PICTURE = -1  # in place of a rank
+
+
 class FrameIndex:
     """Frame number -> number of its packet in decoding order, and where decoding can begin.
 
@@ -217,26 +220,29 @@ class FrameIndex:
         hidden: packets with pictures that are decoded but not shown.
 
     Attributes:
-        order: as given.
+        order: as given, int64 [num_pictures].
         access_points: as given, and the first packet.
-        shown: `shown[i]` is the number of frame i's packet.
+        shown: int64 [num_frames], `shown[i]` is the number of frame i's packet.
     """
 
     def __init__(
-        self, order: Sequence[int], access_points: Sequence[int], num_packets: int, hidden: Iterable[int] = ()
+        self,
+        order: Sequence[int] | np.ndarray,
+        access_points: Sequence[int],
+        num_packets: int,
+        hidden: Collection[int] = (),
     ) -> None:
-        self.order = order
-        left_out = set(hidden)
-        self.shown = [packet_no for packet_no in order if packet_no not in left_out]
-        self._rank = {packet_no: rank for rank, packet_no in enumerate(order)}
+        self.order = np.asarray(order, np.int64)
+        self.shown = self.order[~np.isin(self.order, list(hidden))] if hidden else self.order
+        self._rank = np.full(num_packets, _NO_PICTURE)
+        self._rank[self.order] = np.arange(len(self.order))
         self.access_points = sorted({0, *access_points})
-        self._ends = [*sorted(order)[1:], num_packets]
         self._num_packets = num_packets
 
     @property
     def one_to_one(self) -> bool:
         """Each packet holds one picture."""
-        return len(self._rank) == self._num_packets
+        return len(self.order) == self._num_packets
 
     def is_access_point(self, packet_no: int) -> bool:
         """Whether decoding can begin with this packet."""
@@ -305,13 +311,13 @@ class FrameIndex:
 
     def _leads(self, packet_no: int, group: int) -> bool:
         """Whether a picture is shown before the key picture of its group; True where that cannot be known."""
-        rank = self._rank.get(self.access_points[group])
-        return rank is None or self._rank.get(packet_no, rank) < rank
+        first, rank = self._rank[self.access_points[group]], self._rank[packet_no]
+        return bool(first == _NO_PICTURE or _NO_PICTURE < rank < first)
 
     def _end(self, packet_no: int) -> int:
         """Behind the last packet of a picture: where the next picture begins."""
-        at = bisect_right(self._ends, packet_no)
-        return self._ends[at] if at < len(self._ends) else self._num_packets
+        after = range(packet_no + 1, self._num_packets)
+        return next((other for other in after if self._rank[other] != _NO_PICTURE), self._num_packets)
 
 
 def hidden_packets(packets: Iterable[Any]) -> set[int]:

@@ -18,13 +18,6 @@ from paddlevideo_fast.decode.codecs import AV1, units_of
 from paddlevideo_fast.decode.container import LIBAV_ERRORS, FileForLibav, explain, open_container
 from paddlevideo_fast.decode.demux import Demuxed
 from paddlevideo_fast.decode.gaps import begins_with_key, wrong_checksum
-from paddlevideo_fast.decode.index_cache import (
-    IndexCache,
-    SeekingPackets,
-    State,
-    StoredIndex,
-    offsets_of,
-)
 from paddlevideo_fast.decode.keyframes import recovers_late
 from paddlevideo_fast.decode.orientation import orientation_of, stored_orientation
 from paddlevideo_fast.decode.packets import (
@@ -38,11 +31,20 @@ from paddlevideo_fast.decode.packets import (
     timing_of,
 )
 from paddlevideo_fast.decode.source import VideoSource
+from paddlevideo_fast.decode.stored_index import (
+    SEEKABLE,
+    IndexStore,
+    SeekingPackets,
+    StoredIndex,
+    learned_indexes,
+    offsets_of,
+)
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.paths import file_system
 
 # Pictures that are decoded before another and shown after it, at most (H.264 and HEVC).
 _MOST_REORDERED = 16
+_MIN_STORED = 1000  # a video of fewer packets is read from end to end in milliseconds
 _MOST_BEYOND = 256  # packets that are decoded after the last wanted one, because they are of its group
 
 
@@ -79,7 +81,7 @@ class PictureDecoder:
         VideoDecodeError: it is not a video, or has no packets, or is cut off and must not.
     """
 
-    def __init__(self, source: VideoSource, allow_cut: bool, cache: IndexCache | None = None) -> None:
+    def __init__(self, source: VideoSource, allow_cut: bool, cache: IndexStore | None = None) -> None:
         self._source = source
         self.damage = ""
         self.notes: Sequence[str] = ()
@@ -94,8 +96,12 @@ class PictureDecoder:
         self._is_nonref_packet: Callable[[Any], bool] | None = None
         self._reset_points: set[int] = set()
         self._missing_reference: set[int] = set()  # pictures that refer to lost ones, or are no pictures
-        state = source.state() if cache else None
-        stored = cache.load(source, state) if cache and state else None
+        may_store = cache is not None or (source.path is not None and not allow_cut)
+        state = self._state = source.state() if may_store else None
+        self._cache = cache
+        stored = learned_indexes.get((source.path, state)) if state else None
+        if stored is None and cache and state:
+            stored = cache.load(source, state)
         if stored is None and source.url and not allow_cut:
             stored = file_system(source.url).frame_index(source)
             if stored and cache and state:
@@ -113,7 +119,7 @@ class PictureDecoder:
         self._describe(demuxed.container, demuxed.stream)
         try:
             self._packets = SeekingPackets.of_large(source, demuxed) if demuxed.as_read else demuxed.packets
-            self._index_packets(demuxed, allow_cut, cache if state else None, state)
+            self._index_packets(demuxed, allow_cut)
         except BaseException:
             self.close()
             raise
@@ -133,13 +139,11 @@ class PictureDecoder:
 
     def _use_index(self, index: FrameIndex, orientation: int | None) -> None:
         self._index, self.stored_orientation = index, orientation
-        self.shown: list[int | None] = [*index.shown]
+        self.shown: Sequence[Any] | np.ndarray = index.shown
         self._may_skip = index.one_to_one
         self._is_nonref_packet = nonref_test(self._codec) if self._may_skip else None
 
-    def _index_packets(
-        self, demuxed: Demuxed, allow_cut: bool, cache: IndexCache | None, state: State | None
-    ) -> None:
+    def _index_packets(self, demuxed: Demuxed, allow_cut: bool) -> None:
         """Works out which packet holds which frame, and what of the file is damaged."""
         stream, packets, codec, changes = demuxed.stream, demuxed.packets, self._codec, demuxed.changes
         # of an unknown codec, nobody knows what a flush leaves, and what a picture left out would have left
@@ -159,7 +163,7 @@ class PictureDecoder:
         self._use_index(index or self._learn_index(stream, access_points, demuxed.hidden, pts), orientation)
         self._may_skip &= demuxed.is_known
         if index and not has_pts(stream):  # MPEG-4 and what is shown in the order of decoding
-            late = max(packet_no - rank for rank, packet_no in enumerate(index.order))
+            late = int((index.order - np.arange(len(index.order))).max())
             self._clock = self._clock.since(packets[late].dts)
         if self._is_counted:
             self._may_skip, self.shown = False, [*range(self._num_counted)]
@@ -174,11 +178,30 @@ class PictureDecoder:
             raise VideoDecodeError(self._source.name, cause)
         if demuxed.cut:
             self._end_at_cut(demuxed.cut, demuxed.num_lost, pts)
-        is_plain = not (changes.are_any or demuxed.vops or self._missing_reference or None in pts)
-        if cache and state and index and is_plain:
-            offsets = offsets_of(self._source, stream, packets, index.access_points)
-            stored = StoredIndex.of(index, self.timing, packets, pts, orientation, offsets)
-            cache.save(self._source, stored, stream.container.format.name, state)
+        if not (changes.are_any or demuxed.vops or self._missing_reference):
+            self._store_index(demuxed, pts, is_learned=index is None)
+
+    def _store_index(self, demuxed: Demuxed, pts: Sequence[int | None], is_learned: bool) -> None:
+        """Keeps the index for later openings, where it saves them time, and is all that they need."""
+        source, packets, cache, state = self._source, demuxed.packets, self._cache, self._state
+        if is_learned:
+            state_of_decoding = (self._is_counted, self._first_key, self._leading, self.damage)
+            is_kept = self._is_constant and not (demuxed.joins or any(state_of_decoding))
+        else:
+            is_seekable = demuxed.stream.container.format.name.startswith(SEEKABLE)
+            is_long = source.is_large or (len(packets) >= _MIN_STORED and is_seekable)
+            is_kept = cache is not None and is_long and None not in pts
+        if state is None or not is_kept:
+            return
+        points = [] if is_learned and not source.is_large else self._index.access_points
+        offsets = offsets_of(source, demuxed.stream, packets, points)
+        parts = (self._index, self.timing, packets, pts, self.stored_orientation, offsets)
+        stored = StoredIndex.of(*parts)
+        if stored.is_right(source) and source.state() == state:
+            if is_learned:
+                learned_indexes.put((source.path, state), stored)
+            if cache:
+                cache.keep(source, stored, state)
 
     @property
     def may_be_kept(self) -> bool:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from paddlevideo_fast.decode.colour import RgbConverter
-from paddlevideo_fast.decode.index_cache import IndexCache, decoder_pool
+from paddlevideo_fast.decode.colour import Picture, RgbConverter
 from paddlevideo_fast.decode.packets import Timing
 from paddlevideo_fast.decode.picture_decoder import PictureDecoder
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource
+from paddlevideo_fast.decode.stored_index import IndexStore, decoder_pool
 from paddlevideo_fast.errors import VideoDecodeError
 
 
@@ -30,7 +30,7 @@ class PyAVReader(VideoReader):
     """
 
     def __init__(
-        self, source: Source, on_corrupt: OnCorrupt = "raise", cache: IndexCache | None = None
+        self, source: Source, on_corrupt: OnCorrupt = "raise", cache: IndexStore | None = None
     ) -> None:
         opened = VideoSource(source)
         self.path = opened.name
@@ -153,12 +153,12 @@ class PyAVReader(VideoReader):
         for index, picture in self._search(range(first, stop), skips=is_part):
             if index != expected:
                 break  # damage
-            yield self.convert(index, picture)
+            yield np.asarray(self.convert(index, picture))
             expected += 1
         if expected < stop:
-            yield from (frame for _, frame in self._from_the_beginning(range(expected, stop)))
+            yield from (np.asarray(frame) for _, frame in self._from_the_beginning(range(expected, stop)))
 
-    def _decode(self, wanted: list[int]) -> Iterator[tuple[int, np.ndarray]]:
+    def _decode(self, wanted: list[int]) -> Iterator[tuple[int, Any]]:
         missing = set(wanted)
         for index, picture in self._search(wanted, skips=True):
             missing.discard(index)
@@ -166,7 +166,7 @@ class PyAVReader(VideoReader):
         if missing:  # there is damage, or a key frame was no clean point to enter (intra refresh)
             yield from self._from_the_beginning(sorted(missing))
 
-    def _from_the_beginning(self, wanted: Sequence[int]) -> Iterator[tuple[int, np.ndarray]]:
+    def _from_the_beginning(self, wanted: Sequence[int]) -> Iterator[tuple[int, Any]]:
         """Frames, or the nearest that decode, in their order, out of decoding everything in sequence."""
         if self._sound is None:
             self._sound = sorted(index for index, _ in self._search(range(self.num_frames), skips=False))
@@ -188,8 +188,8 @@ class PyAVReader(VideoReader):
         if stands_for:
             raise VideoDecodeError(self.path, "damaged, so that it decodes differently each time")
 
-    def convert(self, index: int, picture: Any) -> np.ndarray:
-        """A picture that libav gave, as RGB: uint8 [H, W, 3].
+    def convert(self, index: int, picture: Any) -> Any:
+        """A picture that libav gave, as RGB: a `Picture`.
 
         Raises:
             VideoDecodeError: it has another size than the file announces.
@@ -198,7 +198,7 @@ class PyAVReader(VideoReader):
         if size != expected:
             sizes = "frame {} has {}×{} pixels, the file announces {}×{}".format(index, *size, *expected)
             raise VideoDecodeError(self.path, f"the frame size changes within the video: {sizes}")
-        return self._to_rgb(picture, self._decoder.orientation)
+        return Picture(picture, self._to_rgb, self._decoder.orientation)
 
     def _search(self, wanted: Iterable[int], skips: bool) -> Iterator[tuple[int, Any]]:
         """Number and picture of those frames of `wanted` that decode.

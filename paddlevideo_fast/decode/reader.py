@@ -160,10 +160,11 @@ class VideoReader(ABC):
         return None
 
     @abstractmethod
-    def _decode(self, wanted: list[int]) -> Iterable[tuple[int, np.ndarray]]:
+    def _decode(self, wanted: list[int]) -> Iterable[tuple[int, Any]]:
         """Number and picture, uint8 [H, W, 3] RGB, of each frame in `wanted` (ascending, distinct, in range).
 
-        They may come in any order; a picture need last until the next only.
+        A picture is an array, or a `colour.Picture`, which is converted where parts are cut from it. They may
+        come in any order; a picture need last until the next only.
         """
 
     def fetch(self, indices: Sequence[int]) -> int:
@@ -223,17 +224,19 @@ class VideoReader(ABC):
         return clip
 
     def frames(
-        self, indices: Iterable[int], size: tuple[int, int] | None = None
-    ) -> Iterator[tuple[int, np.ndarray]]:
+        self, indices: Iterable[int], size: tuple[int, int] | None = None, whole: bool = True
+    ) -> Iterator[tuple[int, Any]]:
         """Decodes frames one by one, each once.
 
         Args:
             indices: frame numbers from 0, in any order; repeats make no difference.
             size: (width, height) that all frames must have; None: the first frame's.
+            whole: convert whole frames; else parts are converted where they are cut from frames.
 
         Yields:
-            The number of a frame, and the frame: uint8 [H, W, 3], RGB, which lasts until the next one. The
-            frames come in the order in which the decoder gives them.
+            The number of a frame, and the frame: uint8 [H, W, 3], RGB, which lasts until the next one. It may
+            be a `colour.Picture` without `whole`: two slices cut it like an array. The frames come in the
+            order in which the decoder gives them.
 
         Raises:
             VideoDecodeError: an index is out of range, a frame does not decode or has another size, or the
@@ -255,7 +258,7 @@ class VideoReader(ABC):
                 sizes = sorted([shape, picture.shape])
                 raise VideoDecodeError(self.path, f"the frame size changes within the video: {sizes}")
             missing.remove(index)
-            yield index, picture
+            yield index, np.asarray(picture) if whole else picture
         if missing:
             raise VideoDecodeError(
                 self.path, f"frame {min(missing)} is missing: the decoder does not give it"

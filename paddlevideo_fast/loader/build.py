@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Protocol
 
+from paddlevideo_fast import annexes
 from paddlevideo_fast.config import build, build_list
 from paddlevideo_fast.config.settings import PipelineSettings, settings_from
-from paddlevideo_fast.decode import FrameStore, IndexCache
+from paddlevideo_fast.decode import FrameStore
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.io.paths import file_system
 from paddlevideo_fast.loader.batches import ClipBatchSampler
@@ -84,9 +85,10 @@ def build_dataset(
     if not isinstance(pipeline, Pipeline):
         pipeline = build_pipeline(pipeline)
     _tell_what_has_no_effect(pipeline, training)
-    if index_cache is not None:
+    module = annexes.load("storage", "index_cache") if index_cache is not None else None
+    if module is not None:
         for decoder in _caching(pipeline.decoder, dataset_section, "DATASET.index_cache"):
-            decoder.cache = IndexCache(index_cache)
+            decoder.cache = module.IndexCache(index_cache)
     if frames_cache is not None:
         for decoder in _caching(pipeline.decoder, dataset_section, "STORAGE.frames_cache"):
             decoder.frames = frames_cache

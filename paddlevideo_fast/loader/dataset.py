@@ -9,7 +9,7 @@ import numpy as np
 
 from paddlevideo_fast.config.sections import Group, Section
 from paddlevideo_fast.config.types import NumViews, Size
-from paddlevideo_fast.decode import FrameStore, IndexCache, Source, VideoReader, open_frames, open_video
+from paddlevideo_fast.decode import FrameStore, IndexStore, Source, VideoReader, open_frames, open_video
 from paddlevideo_fast.errors import LoaderError, VideoDecodeError
 from paddlevideo_fast.io.urls import bare_url, join, scheme_of
 from paddlevideo_fast.loader.annotations import (
@@ -62,7 +62,7 @@ class VideoDecoder:
     num_seg: Size | None = None
     sampling_rate: AboveZero | None = None
     target_fps: AboveZero | None = None
-    cache: IndexCache | None = field(default=None, init=False)
+    cache: IndexStore | None = field(default=None, init=False)
     frames: FrameStore | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:

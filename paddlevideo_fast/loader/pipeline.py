@@ -152,7 +152,7 @@ class Pipeline:
             for slot, frame in enumerate(plan.frames.tolist()):
                 slots_by_frame.setdefault(frame, {}).setdefault(number, []).append(slot)
         num_replaced, before = [0] * len(clips), reader.num_replaced
-        for frame, picture in reader.frames(slots_by_frame, (reader.width, reader.height)):
+        for frame, picture in reader.frames(slots_by_frame, (reader.width, reader.height), whole=False):
             for number, slots in slots_by_frame[frame].items():
                 resamples[number].draw(picture, clips[number], slots)
                 num_replaced[number] += reader.num_replaced > before

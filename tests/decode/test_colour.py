@@ -8,7 +8,7 @@ import pytest
 
 from paddlevideo_fast.apps.data.encoding import Settings, prepare
 from paddlevideo_fast.decode import open_video
-from paddlevideo_fast.decode.colour import RgbConverter
+from paddlevideo_fast.decode.colour import Picture, RgbConverter
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.numbered_clips import packets_of
 
@@ -128,3 +128,42 @@ def test_a_copy_has_the_colours_of_each_picture(first, second, tmp_path):
         assert np.abs(frames[0] - frames[1]).max() >= 8  # the same values say other colours
     header = require_equal_copy(tmp_path / "a.h264", tmp_path / "copy.mp4", 12)
     assert header == (first if first[0] != _YCGCO else (6, 1))
+
+
+@pytest.mark.parametrize(
+    "pixel_format", ["yuv420p", "yuvj420p", "yuv422p", "yuv444p", "yuv420p10le", "nv12", "gray"]
+)
+def test_a_part_has_the_pixels_of_the_whole(pixel_format):
+    rng, to_rgb = np.random.default_rng(0), RgbConverter()
+    for number in range(60):
+        width, height = (int(side) for side in rng.integers(20, 200, 2))
+        frame = av.VideoFrame(width, height, pixel_format)
+        for plane in frame.planes:
+            has_16_bits = frame.format.components[0].bits > 8
+            values = rng.integers(0, 1024 if has_16_bits else 256, plane.buffer_size >> has_16_bits)
+            plane.update(values.astype(np.uint16 if has_16_bits else np.uint8).tobytes())
+        frame.colorspace, frame.color_range = (1, 5)[number % 2], (1, 2)[number // 2 % 2]
+        (top, bottom), (left, right) = (sorted(rng.integers(0, side, 2)) for side in (height, width))
+        rows, columns = (
+            slice(top, bottom + 1),
+            slice(left, right + 3),
+        )  # may reach over the edge, as of arrays
+        for orientation in (0, 1, 4):
+            shown = Picture(frame, to_rgb, orientation)
+            whole = np.asarray(shown)
+            assert shown.shape == whole.shape
+            assert np.array_equal(shown[rows, columns], whole[rows, columns]), (width, height, rows, columns)
+
+
+def test_only_a_part_of_a_large_picture_is_converted(monkeypatch):
+    sizes = []
+    convert = RgbConverter._converted
+    monkeypatch.setattr(
+        RgbConverter,
+        "_converted",
+        lambda self, frame: sizes.append((frame.width, frame.height)) or convert(self, frame),
+    )
+    shown = Picture(picture("yuv420p", 1, 1), RgbConverter(), 0)
+    assert shown[3:21, 9:20].shape == (18, 11, 3)
+    assert shown[0:34, 0:60].shape == (34, 60, 3)
+    assert sizes == [(12, 20), (66, 34)]  # from even pixels to even ones; most of it is converted as a whole

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode import IndexCache, index_cache, open_video
+from paddlevideo_fast.decode import open_video, picture_decoder
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
+from paddlevideo_fast.sources.index_cache.index_cache import IndexCache
 from tests.support.exact_corpus import in_sequence
 from tests.support.many_clips import MANY, write_one_of_many
 from tests.support.numbered_clips import read_number
@@ -41,7 +42,7 @@ def wrong_frames(path: Path, numbers: list[int]) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", sorted({name.split(".")[0].split("_")[0] for name in MANY}))
 def test_all_files_of_a_codec(codec, tmp_path, monkeypatch):
-    monkeypatch.setattr(index_cache, "_MIN_PACKETS", 1)
+    monkeypatch.setattr(picture_decoder, "_MIN_STORED", 1)
     wrong, refused = {}, {}
     names = [name for name in MANY if re.split("[._]", name)[0] == codec]
     for name in names:

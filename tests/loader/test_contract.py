@@ -8,11 +8,11 @@ import av  # before Paddle, whose bundled zlib else breaks its import on 2.6
 import numpy as np
 import pytest
 
+from paddlevideo_fast.extensions.augmentation.colours import ColorJitter
 from paddlevideo_fast.extensions.augmentation.transforms import RandAugment, RandomErasing
 from paddlevideo_fast.extensions.dali.loader import DaliLoader
 from paddlevideo_fast.loader import BadSamples, LoaderError, Pipeline, Sampler, VideoRecord
 from paddlevideo_fast.loader.dataset import VideoDecoder
-from paddlevideo_fast.loader.transforms.color import ColorJitter
 from paddlevideo_fast.loader.transforms.crop import UniformCrop
 from tests.loader.building import dataset_of, loader_of, pack, write_tar
 from tests.support.dali_codecs import clip_for_dali, no_dali

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest, DecodeSampler, Pipeline, Sampler, VideoRecord
-from paddlevideo_fast.loader.transforms import color, crop
+from paddlevideo_fast.loader.transforms import crop
+from paddlevideo_fast.registry import TRANSFORMS
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +87,10 @@ def test_so_it_is_at_the_crop_size_of_a_request(clip_file, crop_size, seed):
 
 
 @pytest.mark.smoke
+@pytest.mark.annex
 def test_the_clip_is_written_where_it_is_wanted(clip_file):
-    steps = [crop.JitterScale(64, 80), crop.MultiCrop(56), crop.RandomFlip(), color.ColorJitter(0.5, p=1)]
+    colours = TRANSFORMS.get("ColorJitter")(0.5, p=1)
+    steps = [crop.JitterScale(64, 80), crop.MultiCrop(56), crop.RandomFlip(), colours]
     pipeline = Pipeline(Sampler(3, 1), steps)
 
     def read(out=None):

@@ -14,7 +14,11 @@ import numpy as np
 
 from paddlevideo_fast.config.types import NonNegative, Range, Share, Size
 from paddlevideo_fast.errors import LoaderError
-from paddlevideo_fast.loader.transforms.color import adjust_brightness, adjust_contrast, adjust_saturation
+from paddlevideo_fast.extensions.augmentation.colours import (
+    adjust_brightness,
+    adjust_contrast,
+    adjust_saturation,
+)
 from paddlevideo_fast.loader.transforms.geometry import Pixelwise
 from paddlevideo_fast.registry import TRANSFORMS
 

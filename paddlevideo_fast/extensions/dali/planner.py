@@ -8,6 +8,7 @@ import numpy as np
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import LoaderError, VideoDecodeError
+from paddlevideo_fast.extensions.augmentation.colours import ColorJitter
 from paddlevideo_fast.extensions.dali import graph
 from paddlevideo_fast.extensions.dali.graph import import_dali, require_codec
 from paddlevideo_fast.loader.annotations import VideoRecord
@@ -15,7 +16,6 @@ from paddlevideo_fast.loader.dataset import ClipDataset, VideoDecoder
 from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.pipeline import ClipPlan, VideoFacts
 from paddlevideo_fast.loader.request import ClipRequest
-from paddlevideo_fast.loader.transforms.color import ColorJitter
 from paddlevideo_fast.sources.sharded import ShardedDataset
 
 

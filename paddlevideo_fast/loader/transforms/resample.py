@@ -1,8 +1,8 @@
 """The one resample of a pipeline: planned before anything is decoded, run once for each frame and view."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -52,7 +52,7 @@ class Resample:
         crops: Crops | None = None,
     ) -> None:
         self.width, self.height, self._crops = width, height, crops
-        self._steps: list[_Step] = []
+        axes: list[tuple[_Axis, _Axis]] = []
         for view in views:
             shrink = shrink_factor(view.width / width, view.height / height) if mode == "antialias" else 1
             rows, columns = (
@@ -62,17 +62,26 @@ class Resample:
                     (view.left, view.width, width, source_width),
                 )
             )
-            self._steps.append(_Step(rows, columns, view.flip, width, height))
+            axes.append((rows, columns))
+        self._region = tuple(
+            slice(min(axis.start for axis in of_views), max(axis.stop for axis in of_views))
+            for of_views in zip(*axes)
+        )
+        top, left = (part.start for part in self._region)
+        self._steps = [
+            _Step(rows.moved(-top), columns.moved(-left), view.flip, width, height)
+            for (rows, columns), view in zip(axes, views)
+        ]
 
     def shape(self, num_frames: int) -> tuple[int, int, int, int]:
         """The shape of the clip that so many frames make."""
         return len(self._steps) * num_frames, self.height, self.width, 3
 
-    def draw(self, frame: np.ndarray, clip: np.ndarray, slots: Sequence[int]) -> None:
+    def draw(self, frame: Any, clip: np.ndarray, slots: Sequence[int]) -> None:
         """Resamples a frame once for each view.
 
         Args:
-            frame: uint8 [H, W, 3], a whole frame.
+            frame: uint8 [H, W, 3], a whole frame, or what is cut as such an array.
             clip: uint8 [V * T, height, width, 3], the frames of a view one after the other, to be written.
             slots: which of the T frames of each view this frame is.
         """
@@ -80,6 +89,7 @@ class Resample:
         first, *repeats = slots
         if self._crops is not None:
             frame = self._crops.cut(frame, first)
+        frame = frame[self._region]
         for step, view in zip(self._steps, clip.reshape(len(self._steps), num_frames, *clip.shape[1:])):
             step.draw(frame, view[first])
             for slot in repeats:
@@ -112,6 +122,10 @@ class _Axis:
     def length(self) -> int:
         """Source pixels."""
         return self.stop - self.start
+
+    def moved(self, by: int) -> "_Axis":
+        """The same pixels, counted from another one."""
+        return replace(self, start=self.start + by, stop=self.stop + by)
 
 
 def _plan_axis(start: float, length: float, size: int, source_size: int, shrink: int) -> _Axis:
@@ -182,7 +196,7 @@ class _Step:
         self._is_straight = self._size == (width, height) and not self._keeps_size and not flip
 
     def draw(self, frame: np.ndarray, target: np.ndarray) -> None:
-        """Writes the view of a whole frame into `target`, uint8 [height, width, 3]."""
+        """Writes the view of a frame's region into `target`, uint8 [height, width, 3]."""
         part = frame[self._region]
         for half in self._halves:
             part = cv2.resize(part, half.shape[1::-1], dst=half, interpolation=cv2.INTER_AREA)

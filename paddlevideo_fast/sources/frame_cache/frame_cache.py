@@ -180,7 +180,7 @@ class CachedReader(VideoReader):
             with self._open_file() as plain:
                 for index, rgb in plain._decode(missing):
                     if index in left:
-                        self._blocks.keep(self._digest(index), _rgb_block(rgb))
+                        self._blocks.keep(self._digest(index), _rgb_block(np.asarray(rgb)))
                         yield index, rgb
 
 

@@ -17,12 +17,12 @@ import av
 from paddlevideo_fast.decode.codecs import num_length_bytes
 from paddlevideo_fast.decode.container import LENIENT, LIBAV_ERRORS, VIDEOS_ONLY, open_container
 from paddlevideo_fast.decode.gaps import boxes, has_table
-from paddlevideo_fast.decode.index_cache import SeekingPackets, StoredIndex
 from paddlevideo_fast.decode.keyframes import keyframe_test, recovers_late
 from paddlevideo_fast.decode.orientation import stored_orientation
 from paddlevideo_fast.decode.packets import Clock, PacketHead, hidden_packets, index_packets, timing_of
 from paddlevideo_fast.decode.parameter_sets import NEW_HEADER, ParameterSetSearch
 from paddlevideo_fast.decode.source import SourceFile, VideoSource
+from paddlevideo_fast.decode.stored_index import StoredIndex
 from paddlevideo_fast.errors import ObjectError, VideoDecodeError
 
 _LEAST_BYTES = 2**22  # a smaller file is read whole: that takes fewer requests
@@ -73,11 +73,9 @@ def index_by_ranges(source: VideoSource) -> StoredIndex | None:
     finally:
         container.close()
     hollow: Any = SourceFile(source, size, hidden)
-    probe = SeekingPackets.of(VideoSource(hollow), stored)
     try:
-        return stored if probe.lands_right() else None
+        return stored if stored.is_right(VideoSource(hollow)) else None
     finally:
-        probe.close()
         source.release()
 
 

@@ -20,8 +20,8 @@ from paddlevideo_fast.sources.remote.block_cache import RemoteFile, has_cache, u
 from paddlevideo_fast.sources.remote.sync import Mirror, fetched
 
 if TYPE_CHECKING:
-    from paddlevideo_fast.decode.index_cache import StoredIndex
     from paddlevideo_fast.decode.source import VideoSource
+    from paddlevideo_fast.decode.stored_index import StoredIndex
 
 _MOST_BYTES = 2**30  # of an object that is read as a whole
 

@@ -11,8 +11,9 @@ import av
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode import IndexCache, index_cache, open_frames, open_video, source
+from paddlevideo_fast.decode import open_frames, open_video, source, stored_index
 from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.sources.index_cache.index_cache import IndexCache
 from paddlevideo_fast.sources.remote import block_cache, frame_index
 from tests.support.exact_corpus import call_all_keyframes, write_corpus_clip
 from tests.support.joined_clips import JOINED, write_joined_clip
@@ -97,7 +98,7 @@ def test_an_index_is_kept_for_a_version(
     url = http_store.publish(clips) + "first.mp4"
     _equal(url, clips / "first.mp4", [30], cache)
     assert len(list((tmp_path / "indexes").iterdir())) == 1
-    index_cache.decoder_pool.clear()  # nothing of it is open any more
+    stored_index.decoder_pool.clear()  # nothing of it is open any more
     http_store.reset()
     with open_video(url, cache=cache) as again:
         assert again._decoder.is_from_cache  # type: ignore[attr-defined]
@@ -177,7 +178,7 @@ def test_an_index_serves_files_without_one_of_their_own(ending, options, http_st
     url, cache = http_store.publish(tmp_path / "served") + path.name, IndexCache(str(tmp_path / "indexes"))
     with open_video(url, cache=cache) as reader:
         assert [read_number(frame) for frame in reader.read([330, 7])] == [330, 7]
-    index_cache.decoder_pool.clear()
+    stored_index.decoder_pool.clear()
     http_store.reset()
     with open_video(url, cache=cache) as reader:
         assert [read_number(frame) for frame in reader.read([330])] == [330]

@@ -1,54 +1,40 @@
-"""Indexes of long videos, which are stored: at a later opening, not all packets are read.
+"""Indexes of videos that were opened before: at a later opening, not all packets are read.
 
-    first opening    all packets are read  →  FrameIndex  →  FOLDER/<digest of the path>.npz
+    first opening    all packets are read  →  FrameIndex  →  StoredIndex, in an `IndexStore`
     later openings   the index is loaded, and packets are read where they are asked for
 
-Only indexes that were worked out without decoding, of intact files, are kept: of large ones, and of others in
-MP4, MOV, Matroska and WebM. There a seek to a key frame gives the same packets as reading from the start,
-which is tried for each key frame before an index is stored. Other containers are read from the start. A
-process also keeps the containers that it used last open, since opening an MP4 of an hour alone takes libav
-about 20 ms.
+In MP4, MOV, Matroska and WebM, a seek to a key frame gives the same packets as reading from the start, which
+is tried for each key frame before an index is stored. Other containers are read from the start. A process
+keeps the indexes that took it a decoding of the whole video, also without a store. It also keeps the
+containers that it used last open, since opening an MP4 of an hour alone takes libav about 20 ms.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
-import zipfile
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from paddlevideo_fast.decode.container import LIBAV_ERRORS, explain, open_container
 from paddlevideo_fast.decode.demux import Demuxed, unpacker_of
-from paddlevideo_fast.decode.packets import (
-    FrameIndex,
-    Timing,
-    hidden_packets,
-)
+from paddlevideo_fast.decode.packets import FrameIndex, Timing, hidden_packets
 from paddlevideo_fast.decode.source import SplicedFile, VideoSource
-from paddlevideo_fast.errors import VideoDecodeError, cause_of
-from paddlevideo_fast.io.files import atomic_write
+from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.lru import LRUCache
-from paddlevideo_fast.log import get_logger, warn_once
 
-_VERSION = 5
 _UNKNOWN = -1  # orientation
-_CONTAINERS = ("mov", "matroska")
+_NO_PTS = -(2**63)
+SEEKABLE = ("mov", "matroska")
 _SPLICED = ("mpegts", "flv", "matroska,webm")
 _CUES = b"\x1c\x53\xbb\x6b"  # the name of Matroska's index, also where the beginning says its place
-_MIN_PACKETS = 1000  # a shorter video is read from end to end in milliseconds
 _MAX_POOLED = 4
-
-
-# What reading a damaged zip file of arrays may raise.
-_DAMAGED = (OSError, ValueError, KeyError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile)
-
+_MAX_LEARNED = 1024  # indexes of a few kilobytes
 State = tuple[int, int]  # see `VideoSource.state`
 
 
@@ -59,7 +45,7 @@ class StoredIndex(NamedTuple):
         order: int32, numbers of the packets with a picture, in the order the pictures are shown.
         access_points: int32, numbers of the packets where decoding can begin.
         hidden: int32, numbers of the packets with pictures that are not shown.
-        pts: int64 [num_packets].
+        pts: int64 [num_packets]; `_NO_PTS` for a packet without a time.
         sizes: int32 [num_packets], bytes.
         ticks: int64 [num_frames], when frames are shown; empty where they have the average distance.
         numbers: int64 [5]: the length of a tick and the frame rate as fractions, and the orientation, -1
@@ -90,10 +76,10 @@ class StoredIndex(NamedTuple):
         is_regular = isinstance(timing.ticks, range)
         numbers = [part for value in (timing.tick_sec, timing.rate) for part in value.as_integer_ratio()]
         return cls(
-            np.array(index.order, np.int32),
+            index.order.astype(np.int32),
             np.array(index.access_points, np.int32),
             np.array(sorted(hidden_packets(packets)), np.int32),
-            np.array(pts, np.int64),
+            np.array([_NO_PTS if time is None else time for time in pts], np.int64),
             np.array([packet.size for packet in packets], np.int32),
             np.array([] if is_regular else timing.ticks, np.int64),
             np.array([*numbers, _UNKNOWN if orientation is None else orientation], np.int64),
@@ -108,8 +94,15 @@ class StoredIndex(NamedTuple):
 
     def frame_index(self) -> FrameIndex:
         """The index of the frames."""
-        order, points, hidden = (part.tolist() for part in (self.order, self.access_points, self.hidden))
-        return FrameIndex(order, points, len(self.pts), hidden)
+        return FrameIndex(self.order, self.access_points.tolist(), len(self.pts), self.hidden.tolist())
+
+    def is_right(self, source: VideoSource) -> bool:
+        """Whether seeks in the file give what the index says."""
+        packets = SeekingPackets.of(source, self)
+        try:
+            return packets.lands_right()
+        finally:
+            packets.close()
 
     def timing(self) -> Timing:
         """When the frames are shown."""
@@ -144,8 +137,8 @@ class SeekingPackets:
         self,
         source: VideoSource,
         access_points: Sequence[int],
-        pts: Sequence[int | None],
-        sizes: Sequence[int],
+        pts: Sequence[int | None] | np.ndarray,
+        sizes: Sequence[int] | np.ndarray,
         offsets: Sequence[int] = (),
         keys: Collection[int] | None = None,
     ) -> None:
@@ -157,8 +150,8 @@ class SeekingPackets:
     @classmethod
     def of(cls, source: VideoSource, stored: StoredIndex) -> SeekingPackets:
         """The packets of a video with an index, which was tried before."""
-        arrays = (stored.access_points, stored.pts, stored.sizes, stored.offsets)
-        return cls(source, *(array.tolist() for array in arrays))
+        points, offsets = stored.access_points.tolist(), stored.offsets.tolist()
+        return cls(source, points, stored.pts, stored.sizes, offsets)
 
     @classmethod
     def of_large(cls, source: VideoSource, demuxed: Demuxed) -> SeekingPackets:
@@ -178,7 +171,7 @@ class SeekingPackets:
         self.container, self.stream = open_container(self._source, allow_cut=True)
         self._source.release()
         self._again: Any = None  # where seeks do not arrive: a container that is read from its beginning
-        is_seekable = bool(self._offsets) or self.container.format.name.startswith(_CONTAINERS)
+        is_seekable = bool(self._offsets) or self.container.format.name.startswith(SEEKABLE)
         self._seeks = self._may_seek and is_seekable
         self._next = -1  # number of the first of `_packets`
         self._packets: Iterator[Any] = iter(())
@@ -280,8 +273,10 @@ class SeekingPackets:
 
     def _is(self, packet: Any, number: int) -> bool:
         """Whether a packet is the one with a number, as far as the index says."""
-        is_there = packet is not None and number < len(self)
-        return is_there and (packet.pts, packet.size) == (self._pts[number], self._sizes[number])
+        if packet is None or number >= len(self) or packet.size != self._sizes[number]:
+            return False
+        expected = self._pts[number]
+        return packet.pts == (None if expected == _NO_PTS else expected)
 
 
 def offsets_of(
@@ -304,65 +299,25 @@ def offsets_of(
     return [clusters[bisect_right(clusters, position) - 1] for position in positions]
 
 
-class IndexCache:
-    """A folder of indexes. Several processes may use it.
+class IndexStore(Protocol):
+    """Keeps the indexes of videos, such as a folder of files.
 
-    Args:
-        folder: it is made where it is missing.
+    Attributes:
+        folder: where it keeps them.
     """
 
-    def __init__(self, folder: str) -> None:
-        self.folder = Path(folder)
-
-    def _file(self, source: VideoSource) -> Path:
-        name = os.fsencode(source.url or os.path.realpath(source.path or ""))
-        return self.folder / f"{hashlib.blake2b(name, digest_size=16).hexdigest()}.npz"
+    folder: Path
 
     def load(self, source: VideoSource, state: State) -> StoredIndex | None:
         """The index of a file in this state; None where there is none."""
-        file = self._file(source)
-        try:
-            with np.load(file, allow_pickle=False) as content:  # the checksums of a zip file are checked
-                if content["state"].tolist() != [*state, _VERSION]:
-                    return None
-                return StoredIndex(*(content[name] for name in StoredIndex._fields))
-        except FileNotFoundError:
-            return None
-        except _DAMAGED as error:
-            warn_once(get_logger(), f"{file}: is damaged and is made anew: {cause_of(error)}")
-            return None
-
-    def save(self, source: VideoSource, stored: StoredIndex, format_name: str, state: State) -> None:
-        """Stores an index that was made from all packets, if seeks in the file give what it says.
-
-        Args:
-            source: of a file.
-            stored: its index.
-            format_name: libav's name of the container.
-            state: of the file before its packets were read.
-        """
-        is_long = len(stored.pts) >= _MIN_PACKETS and format_name.startswith(_CONTAINERS)
-        if not (is_long or source.is_large):
-            return
-        packets = SeekingPackets.of(source, stored)
-        try:
-            if not packets.lands_right() or source.state() != state:
-                return
-        finally:
-            packets.close()
-        self.keep(source, stored, state)
 
     def keep(self, source: VideoSource, stored: StoredIndex, state: State) -> None:
-        """Stores an index that is known to be right."""
-        try:
-            with atomic_write(self._file(source), sync=False) as partial, open(partial, "wb") as file:
-                np.savez(file, state=np.array([*state, _VERSION], np.int64), **stored._asdict())
-        except OSError as error:
-            cause = cause_of(error)
-            warn_once(get_logger(), f"index_cache {self.folder}: indexes cannot be written: {cause}")
+        """Stores the index of a file in this state."""
 
 
 _num_forks = 0
+# The indexes that took a decoding of the whole video, by its path and state.
+learned_indexes: LRUCache[StoredIndex] = LRUCache(_MAX_LEARNED)
 # The decoders that this process used last, each waiting for the next opening of its file.
 decoder_pool: LRUCache[Any] = LRUCache(_MAX_POOLED, lambda decoder: decoder.close())
 

@@ -9,8 +9,9 @@ import av
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode import IndexCache, Span, demux, index_cache, open_video, source
+from paddlevideo_fast.decode import Span, demux, open_video, picture_decoder, source, stored_index
 from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.sources.index_cache.index_cache import IndexCache
 from tests.support.exact_corpus import in_sequence, write_corpus_clip
 from tests.support.numbered_clips import read_number, write_clip
 
@@ -35,7 +36,7 @@ NOT_KEPT = ("h264_open_gop.ts", "mpeg4_b_frames.mp4", "mpeg4.avi")
 
 @pytest.fixture(autouse=True)
 def short_videos_too(monkeypatch):
-    monkeypatch.setattr(index_cache, "_MIN_PACKETS", 10)
+    monkeypatch.setattr(picture_decoder, "_MIN_STORED", 10)
 
 
 def _kept(path, cache):
@@ -93,7 +94,7 @@ def test_a_damaged_index_is_told_once_and_made_anew(tmp_path, video, caplog):
     for place in rng.integers(0, len(good), 30).tolist():
         damaged.append(good[:place] + bytes([good[place] ^ 255]) + good[place + 1 :])
     for data in damaged:
-        index_cache.decoder_pool.clear()
+        stored_index.decoder_pool.clear()
         file.write_bytes(data)
         with open_video(video, cache=IndexCache(str(folder))) as reader:
             assert [read_number(frame) for frame in reader.read([50, 7])] == [50, 7]
@@ -109,7 +110,7 @@ def test_an_index_of_another_file_does_not_pass(tmp_path, video):
         parts = dict(content)
     parts["sizes"] = parts["sizes"] + 1
     np.savez(file, **parts)
-    index_cache.decoder_pool.clear()
+    stored_index.decoder_pool.clear()
     wrong = pytest.raises(VideoDecodeError, match="has changed since its index was made")
     with open_video(video, cache=IndexCache(str(folder))) as reader, wrong:
         reader.read([3])
@@ -117,7 +118,7 @@ def test_an_index_of_another_file_does_not_pass(tmp_path, video):
 
 def _numbers(task):
     path, folder, seed = task
-    index_cache._MIN_PACKETS = 10
+    picture_decoder._MIN_STORED = 10
     rng = np.random.default_rng(seed)
     for _ in range(5):
         with open_video(path, cache=IndexCache(folder)) as reader:
@@ -184,3 +185,39 @@ def test_a_large_file_that_is_damaged_is_refused(tmp_path, all_are_large):
         path.write_bytes(spoil(path.read_bytes()))
         with pytest.raises(VideoDecodeError, match="cut off|damaged"), open_video(path) as reader:
             reader.verify()
+
+
+@pytest.fixture
+def num_decodings(monkeypatch):
+    """Counts how often a whole video is decoded to index it."""
+    numbers, learn = [], picture_decoder.PictureDecoder._learn_index
+    monkeypatch.setattr(
+        picture_decoder.PictureDecoder,
+        "_learn_index",
+        lambda self, *given: numbers.append(1) or learn(self, *given),
+    )
+    stored_index.learned_indexes.clear()
+    yield numbers
+    stored_index.learned_indexes.clear()
+
+
+# Only decoding says the order of their pictures.
+DECODED = (
+    *("mpeg1.mpg", "mpeg2.mpg", "mpeg2.ts", "mpeg2_interlaced.vob"),
+    *("h264_interlaced.mp4", "h264_interlaced.ts"),
+)
+
+
+@pytest.mark.parametrize("name", DECODED)
+def test_a_video_is_decoded_once_to_index_it(name, tmp_path, num_decodings):
+    path = write_corpus_clip(tmp_path, name).path
+    expected = in_sequence(path)
+    cache, rng = IndexCache(str(tmp_path / "cache")), np.random.default_rng(0)
+    for store in (None, None, cache, cache):
+        stored_index.decoder_pool.clear()
+        with open_video(path, cache=store) as reader:
+            assert reader.num_frames == len(expected)
+            for index in (*rng.integers(0, len(expected), 6).tolist(), 0, len(expected) - 1):
+                assert np.array_equal(reader.read([index])[0], expected[index]), index
+            assert np.array_equal(np.stack(list(reader)), np.stack(expected))
+    assert len(num_decodings) == 1

@@ -1,0 +1,1 @@
+"""Indexes of videos in a folder."""
