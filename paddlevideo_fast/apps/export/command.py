@@ -13,7 +13,7 @@ import re
 from paddlevideo_fast.cli.command import add_config_arguments, find_weights, load_for_run
 from paddlevideo_fast.command_line import CommandParser, count
 
-_OPSET_VERSION = 13
+OPSET_VERSION = 13
 _NEEDED = {
     **dict.fromkeys(("opset_version", "fp16", "int8"), "onnx"),
     **dict.fromkeys(("calibrate", "calibration_clips"), "int8"),
@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> None:
         class_names=args.class_names,
         program=args.format,
         paddlex=PaddleXFolder() if args.paddlex else None,
-        onnx_opset=(args.opset_version or _OPSET_VERSION) if args.onnx else None,
+        onnx_opset=(args.opset_version or OPSET_VERSION) if args.onnx else None,
         onnx_fp16=args.fp16,
         int8=Calibration(args.calibrate, args.calibration_clips or 128) if args.int8 else None,
     )

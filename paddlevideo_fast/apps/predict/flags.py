@@ -148,8 +148,12 @@ def _has_weights(model: str) -> bool:
     return not programs
 
 
-def _program(args: argparse.Namespace) -> str:
+def _program(args: argparse.Namespace, options: Any) -> str:
     """The program of MODEL; that of weights is exported where it is not there yet.
+
+    Args:
+        args: the command line.
+        options: a `ProgramOptions`, how the program will be run.
 
     Raises:
         PaddleVideoFastError: there is none, or as of `export_model`.
@@ -160,8 +164,11 @@ def _program(args: argparse.Namespace) -> str:
             raise ProgramError(f"{args.model}: holds several programs; name one: {', '.join(programs)}")
         return programs[0]
     from paddlevideo_fast.apps.export.from_checkpoint import program_of_weights
+    from paddlevideo_fast.apps.predict.program import is_on_cpu
 
-    return str(program_of_weights(*network_of(args)))
+    is_free = args.enable_mkldnn is None and args.backend in (None, "onnxruntime")
+    may_take_onnx = is_free and is_on_cpu(options)
+    return str(program_of_weights(*network_of(args), may_take_onnx))
 
 
 def network_of(args: argparse.Namespace) -> tuple[Config, Path]:
@@ -210,7 +217,7 @@ def make_predictor(args: argparse.Namespace) -> Any:
         optimize=args.ir_optim,
         gpu=args.gpu,
     )
-    program = _program(args)
+    program = _program(args, options)
     beside = settings_file(program)
     if args.config is None or args.has_weights:
         recipe = read_recipe(beside, args.imports)

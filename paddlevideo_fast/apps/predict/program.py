@@ -434,7 +434,7 @@ def _fastest(
     model_file: Path, options: ProgramOptions, runtime: Runtime, checksums: Mapping[str, int]
 ) -> tuple[Path, ProgramOptions]:
     """A program of Paddle, or the .onnx beside it, and options: on a CPU as `runtime` says."""
-    if model_file.suffix == ONNX_SUFFIX or not _is_on_cpu(options) or options.use_mkldnn is not None:
+    if model_file.suffix == ONNX_SUFFIX or not is_on_cpu(options) or options.use_mkldnn is not None:
         return model_file, options
     if runtime == "onednn":
         return model_file, replace(options, use_mkldnn=True)
@@ -472,7 +472,8 @@ def _timed_runs(program: Program, clips: np.ndarray) -> list[float]:
     return seconds
 
 
-def _is_on_cpu(options: ProgramOptions) -> bool:
+def is_on_cpu(options: ProgramOptions) -> bool:
+    """Whether a program of Paddle runs on a CPU."""
     return list(_providers(options, is_onnx=False)) == ["cpu"]
 
 

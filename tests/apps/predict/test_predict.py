@@ -1,6 +1,7 @@
 """Exported programs on real encoded videos."""
 
 import copy
+import importlib.util
 import json
 import re
 import shutil
@@ -12,6 +13,7 @@ import paddle
 import pytest
 
 from paddlevideo_fast.apps.export.export import ExportOptions, export_model
+from paddlevideo_fast.apps.export.from_checkpoint import program_of_weights
 from paddlevideo_fast.apps.predict.predictor import (
     BatchTime,
     Prediction,
@@ -310,6 +312,9 @@ def test_a_run_is_exported_once_and_its_program_predicts(trained, predict, motio
     assert np.allclose([found[str(number)] for number in range(8)], probabilities, rtol=1e-3, atol=1e-5)
     assert f"weights: {weights}" in err
     assert f"program: exporting to {folder}/inference/TSM_motion" in err
+    has_onnx = all(map(importlib.util.find_spec, ("onnxruntime", "paddle2onnx")))
+    assert program.with_suffix(".onnx").is_file() == has_onnx
+    assert ("onnxruntime runs" if has_onnx else 'pip install "paddlevideo_fast[onnx]"') in err
     written = program.stat().st_mtime_ns
     assert scores("-w", weights)[0] == scores(folder / "inference")[0] == found
     assert program.stat().st_mtime_ns == written, "the program was reused"
@@ -327,6 +332,25 @@ def test_a_run_is_exported_once_and_its_program_predicts(trained, predict, motio
     assert "holds several programs; name one" in predict(folder / "inference", "-i", paths[0])[2]
     (folder / "config.yaml").unlink()
     assert "give a config with -c" in predict(weights, "-i", paths[0])[2]
+
+
+def test_a_network_that_is_not_converted_is_run_by_paddle(trained, tmp_path, monkeypatch, caplog):
+    pytest.importorskip("paddle2onnx")
+    pytest.importorskip("onnxruntime")
+
+    def failing(*_):
+        raise ProgramError("an operator is unknown")
+
+    monkeypatch.setattr("paddlevideo_fast.apps.export.targets.write_onnx", failing)
+    run = trained("tsm")
+    weights = tmp_path / "mine.pdparams"
+    shutil.copy(run.weights, weights)
+    program = program_of_weights(run.cfg, weights, may_take_onnx=True)
+    names = {file.suffix for file in program.parent.glob("mine.*")}
+    assert {".pdiparams", ".yaml"} < names
+    assert ".onnx" not in names
+    assert "an operator is unknown" in caplog.text
+    assert Predictor(program).program.model_file.suffix != ".onnx"
 
 
 def test_wrong_arguments_of_a_predictor_are_one_error(exported, motion_videos):
