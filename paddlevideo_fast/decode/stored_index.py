@@ -33,6 +33,7 @@ _NO_PTS = -(2**63)
 SEEKABLE = ("mov", "matroska")
 _SPLICED = ("mpegts", "flv", "matroska,webm")
 _CUES = b"\x1c\x53\xbb\x6b"  # the name of Matroska's index, also where the beginning says its place
+_NEAR_SEEKING, _NEAR_OPENING = 4, 256  # packets
 _MAX_POOLED = 4
 _MAX_LEARNED = 1024  # indexes of a few kilobytes
 State = tuple[int, int]  # see `VideoSource.state`
@@ -199,7 +200,9 @@ class SeekingPackets:
     def _advance(self, packet_no: int) -> Any:
         try:
             is_ahead = 0 <= self._next <= packet_no
-            if not is_ahead or (self._seeks and self._group(packet_no) > self._group(self._next)):
+            # packets up to here are read in the time of a seek; where libav has none, a file is opened anew
+            near = self._next + (_NEAR_OPENING if self._offsets and not self._source.url else _NEAR_SEEKING)
+            if not is_ahead or (self._seeks and self._access_points[self._group(packet_no)] > near):
                 self._seek(packet_no)
             packet = self._read()
             while self._next <= packet_no:

@@ -1,5 +1,6 @@
 """The one resample of a pipeline: planned before anything is decoded, run once for each frame and view."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -25,6 +26,10 @@ class View:
     width: float
     height: float
     flip: bool = False
+
+    def shrunk(self, by: int) -> "View":
+        """The same box in a frame of so many times fewer rows and columns."""
+        return View(self.left / by, self.top / by, self.width / by, self.height / by, self.flip)
 
 
 class Resample:
@@ -52,6 +57,9 @@ class Resample:
         crops: Crops | None = None,
     ) -> None:
         self.width, self.height, self._crops = width, height, crops
+        self._mode, self._views, self._source_size = mode, views, (source_width, source_height)
+        self._reduced: Resample | None = None  # of smaller pictures
+        self._shrink = math.inf
         axes: list[tuple[_Axis, _Axis]] = []
         for view in views:
             shrink = shrink_factor(view.width / width, view.height / height) if mode == "antialias" else 1
@@ -63,6 +71,7 @@ class Resample:
                 )
             )
             axes.append((rows, columns))
+            self._shrink = min(self._shrink, shrink)
         self._region = tuple(
             slice(min(axis.start for axis in of_views), max(axis.stop for axis in of_views))
             for of_views in zip(*axes)
@@ -85,6 +94,10 @@ class Resample:
             clip: uint8 [V * T, height, width, 3], the frames of a view one after the other, to be written.
             slots: which of the T frames of each view this frame is.
         """
+        reduction = self._reduction_of(frame)
+        if reduction > 1:
+            self._for_reduced(reduction).draw(frame.reduced(reduction), clip, slots)
+            return
         num_frames = len(clip) // len(self._steps)
         first, *repeats = slots
         if self._crops is not None:
@@ -94,6 +107,19 @@ class Resample:
             step.draw(frame, view[first])
             for slot in repeats:
                 view[slot] = view[first]
+
+    def _reduction_of(self, frame: Any) -> int:
+        """By how much a picture that can be decoded smaller is; 1 where it would have too few pixels."""
+        reductions = getattr(frame, "reductions", ()) if self._crops is None else ()
+        return next((each for each in reductions if each <= self._shrink), 1)
+
+    def _for_reduced(self, reduction: int) -> "Resample":
+        """Makes the same views out of smaller pictures, which are of one size in a clip."""
+        if self._reduced is None:
+            width, height = (side // reduction for side in self._source_size)
+            views = [view.shrunk(reduction) for view in self._views]
+            self._reduced = Resample(views, self.width, self.height, width, height, self._mode)
+        return self._reduced
 
 
 def shrink_factor(*scales: float) -> int:

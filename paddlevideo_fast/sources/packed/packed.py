@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from paddlevideo_fast.decode.image_folder import decode_image, jpeg_size
+from paddlevideo_fast.decode.image_folder import open_image
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import ObjectError, ObjectMissingError, ShardError, VideoDecodeError, cause_of
 from paddlevideo_fast.io.lru import LRUCache
@@ -260,11 +260,10 @@ class PackedReader(VideoReader):
     def fetch(self, indices: Sequence[int]) -> int:
         return self._shard.fetch(self._video, list(indices))
 
-    def _decode(self, wanted: list[int]) -> Iterator[tuple[int, np.ndarray]]:
+    def _decode(self, wanted: list[int]) -> Iterator[tuple[int, Any]]:
         for frame, image in zip(wanted, self._shard.images(self._video, wanted)):
-            self._check_size(frame, jpeg_size(image) or self._size)  # before memory is taken for it
-            picture = decode_image(image, f"{self.path}: frame {frame}")
-            self._check_size(frame, picture.shape[1::-1])
+            picture = open_image(image, f"{self.path}: frame {frame}")
+            self._check_size(frame, picture.shape[1::-1])  # of a JPEG, before memory is taken for it
             yield frame, picture
 
     def _check_size(self, frame: int, size: tuple[int, ...]) -> None:

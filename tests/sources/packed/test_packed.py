@@ -76,8 +76,8 @@ def test_what_was_written_is_read(folder, images):
 def test_a_repeated_frame_is_decoded_once(folder, monkeypatch):
     decoded = []
     monkeypatch.setattr(
-        "paddlevideo_fast.sources.packed.packed.decode_image",
-        lambda data, path: decoded.append(path) or decode_image(data, path),
+        "paddlevideo_fast.decode.image_folder.decode_image",
+        lambda data, path, *rest: decoded.append(path) or decode_image(data, path, *rest),
     )
     open_shards(folder)[0].open(0).read([2, 5, 2, 2])
     assert len(decoded) == 2
@@ -262,7 +262,7 @@ def test_a_folder_of_frames_decodes_no_frame_for_its_size(tmp_path, images, monk
     decoded = []
     monkeypatch.setattr(
         "paddlevideo_fast.decode.image_folder.decode_image",
-        lambda data, path: decoded.append(path) or decode_image(data, path),
+        lambda data, path, *rest: decoded.append(path) or decode_image(data, path, *rest),
     )
     with open_frames(tmp_path) as reader:
         assert (reader.width, reader.height) == SIZE
