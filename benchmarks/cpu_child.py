@@ -6,7 +6,7 @@
 It imports nothing of `benchmarks`, so that it also runs in an environment with PyTorch alone.
 Prints JSON: {"step": [wall seconds, CPU seconds], "predict": the same, "peak_mb": ...}; for the
 network "operators" {name: milliseconds forward and backward}. A runtime predicts by the network in
-DIR, and prints "predict" and "peak_mb", or {"error": ...}.
+DIR, or by the network here, and prints "predict" and "peak_mb", or {"error": ...}.
 """
 
 import json
@@ -80,42 +80,41 @@ def _clip(network: str) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((1, *NETWORKS[network][0]), dtype="float32")
 
 
-def _config(network: str) -> Any:
-    from paddlevideo_fast.config.load import load_config
-
-    return load_config(NETWORKS[network][1], ["MODEL.backbone.pretrained=null"])
-
-
 def _ours(network: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
     paddle = _start()
+    from paddlevideo_fast.config.load import load_config
     from paddlevideo_fast.modeling import build_model
 
-    model = build_model(_config(network)["MODEL"])
+    model = build_model(load_config(NETWORKS[network][1])["MODEL"], load_pretrained=False)
     optimizer = paddle.optimizer.Momentum(1e-3, parameters=model.parameters())
     inputs, labels = paddle.to_tensor(_clip(network)), paddle.zeros([1], "int64")
+    return _calls(model, model.loss, inputs, labels, optimizer, optimizer.clear_grad, paddle.no_grad)
+
+
+def _calls(
+    model: Any, loss: Any, inputs: Any, labels: Any, optimizer: Any, clear: Callable[[], None], no_grad: Any
+) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """A training step and a prediction, the same calls on both sides."""
 
     def step() -> None:
         model.train()
-        model.loss(model(inputs), labels).backward()
+        loss(model(inputs), labels).backward()
         optimizer.step()
-        optimizer.clear_grad()
+        clear()
 
     def predict() -> None:
         model.eval()
-        with paddle.no_grad():
+        with no_grad():
             model(inputs)
 
     return step, predict
 
 
 def _of_runtime(runtime: str, network: str, folder: str) -> dict[str, Any]:
-    paddle = _start()
+    _start()
     from paddlevideo_fast.apps.predict.program import ProgramOptions, open_program
     from paddlevideo_fast.errors import ProgramError
-    from paddlevideo_fast.modeling import build_model, load_weights
 
-    cfg, weights = _config(network), f"{folder}/{network}.pdparams"
-    inputs = _clip(network)
     ending, how = RUNTIMES[runtime]
     if ending:
         options = ProgramOptions(cpu_threads=int(os.environ["OMP_NUM_THREADS"]), **how)
@@ -123,16 +122,9 @@ def _of_runtime(runtime: str, network: str, folder: str) -> dict[str, Any]:
             program = open_program(f"{folder}/{network}{ending}", options=options)
         except ProgramError as error:
             return {"error": str(error).replace(f"{folder}/", "")}
-        predict: Callable[[], Any] = partial(program.run, inputs)
+        predict: Callable[[], Any] = partial(program.run, _clip(network))
     else:
-        model = build_model(cfg["MODEL"])
-        load_weights(model, weights)
-        model.eval()
-
-        @paddle.no_grad()
-        def predict() -> None:
-            model(paddle.to_tensor(inputs)).numpy()
-
+        _, predict = _ours(network)
     return {"predict": _timed(predict), "peak_mb": _peak_mb()}
 
 
@@ -142,19 +134,8 @@ def _torch(network: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
     model = _torch_network(network)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9)
     inputs, labels = torch.from_numpy(_clip(network)), torch.zeros(1, dtype=torch.int64)
-
-    def step() -> None:
-        model.train()
-        torch.nn.functional.cross_entropy(model(inputs), labels).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    def predict() -> None:
-        model.eval()
-        with torch.no_grad():
-            model(inputs)
-
-    return step, predict
+    loss = torch.nn.functional.cross_entropy
+    return _calls(model, loss, inputs, labels, optimizer, optimizer.zero_grad, torch.no_grad)
 
 
 def _torch_network(network: str) -> Any:

@@ -9,6 +9,8 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +18,7 @@ import cv2
 import numpy as np
 import paddle
 
-from benchmarks.measuring import Natural, Positive, ratios
+from benchmarks.measuring import Natural, Positive, compared, ratios, time_in_turn
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.modeling import Preprocess, build_model
 from paddlevideo_fast.schedule import Baseline, Phase, cosine, linear_warmup, multigrid_schedule, plain_phases
@@ -85,14 +87,15 @@ class _Clips:
             ]
             yield np.stack(clips), self.labels[chosen]
 
+    @property
+    def num_classes(self) -> int:
+        """Of the labels."""
+        return int(self.labels.max()) + 1
+
 
 class _Set(NamedTuple):
     train: _Clips
     valid: _Clips
-
-    @property
-    def num_classes(self) -> int:
-        return int(self.train.labels.max()) + 1
 
 
 def run(
@@ -222,7 +225,7 @@ class _Run:
         weights: Mapping[str, Any] | None = None,
     ) -> None:
         self.clips, self.phases = clips, phases
-        self.model = _model(clips.num_classes, seed, LEARNED.patch, run_length)
+        self.model = _model(clips.train.num_classes, seed, LEARNED.patch, run_length)
         self.model.backbone.set_state_dict(dict(weights or {}))
         self.optimizer = _optimizer(self.model)
         self.rng = np.random.default_rng(seed)
@@ -268,20 +271,15 @@ def _rate(epoch: float, num_epochs: int) -> float:
 
 
 def _timed(clips: _Clips, shape: Shape, rounds: int) -> dict[str, Any]:
-    num_classes = int(clips.labels.max()) + 1
-    models = {side: _model(num_classes, 0, shape.patch, side == "RLT") for side in ("plain", "RLT")}
-    optimizers = {side: _optimizer(model) for side, model in models.items()}
-    times: dict[str, list[float]] = {side: [] for side in models}
-    shares = []
-    for number, (pixels, labels) in zip(range(rounds + 1), clips.batches(shape, np.random.default_rng(0))):
-        shares.append(_share_of_tokens(models["RLT"], pixels))
-        for side, model in models.items():
-            sec = _step(model, optimizers[side], pixels, labels)
-            times[side] += [sec] if number else []
+    models = {side: _model(clips.num_classes, 0, shape.patch, side == "RLT") for side in ("plain", "RLT")}
+    batches = [*islice(clips.batches(shape, np.random.default_rng(0)), rounds + 1)]
+    steps = {side: partial(_step, model, _optimizer(model)) for side, model in models.items()}
+    sides = {side: lambda turn, step=step: step(*batches[turn]) for side, step in steps.items()}
+    rows = compared(time_in_turn(sides, len(batches) - 1, warmup=1, clock=time.process_time), "plain")
     return {
-        "step_ms": {side: 1e3 * statistics.median(each) for side, each in times.items()},
-        "ratio": statistics.median(ratios(times["plain"], times["RLT"])),
-        "tokens": statistics.mean(shares),
+        "step_ms": {side: row["ms"] for side, row in rows.items()},
+        "ratio": rows["RLT"]["ratio"],
+        "tokens": statistics.mean(_share_of_tokens(models["RLT"], pixels) for pixels, _ in batches),
     }
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from benchmarks.measuring import ROOT, Positive, children_sec, write_clips, write_video
+from benchmarks.measuring import ROOT, Positive, children_sec, write_clips, write_list, write_video
 from paddlevideo_fast.cli import timed_progress
 from paddlevideo_fast.cli.commands import COMMANDS
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_video
@@ -166,17 +166,14 @@ def _encode(clips: Path | None, key_distance: int, copies: int, folder: Path) ->
     target = folder / f"key{key_distance}"
     target.mkdir()
     sources = sorted(path for path in clips.iterdir() if path.suffix in VIDEO_EXTENSIONS) if clips else []
-    lines: list[str] = []
+    videos = []
     for path in sources or write_clips(folder, num_frames=_NUM_FRAMES):
         options = {"g": str(key_distance), "keyint_min": str(key_distance)}
         made = write_video(target / f"{path.stem}.mp4", _frames(path), options=options)
         for copy in range(copies):
-            name = f"{path.stem}_{copy}.mp4"
-            (target / name).write_bytes(made.read_bytes())
-            lines.append(f"{name} {len(lines) % 8}\n")
-    listed = target / "train.list"
-    listed.write_text("".join(lines))
-    return listed
+            videos.append(target / f"{path.stem}_{copy}.mp4")
+            videos[-1].write_bytes(made.read_bytes())
+    return write_list(target, videos, 8)
 
 
 def _frames(path: Path) -> Iterator[np.ndarray]:

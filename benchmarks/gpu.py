@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from benchmarks.measuring import Positive, write_clips
+from benchmarks.measuring import Positive, write_clips, write_list
 from benchmarks.train import measured
 from paddlevideo_fast.apps.doctor.device_check import environment, no_gpu
 from paddlevideo_fast.errors import PaddleVideoFastError
@@ -93,8 +93,7 @@ def run(
         raise PaddleVideoFastError(f"{reason}. --rehearse tries the benchmark on the CPU")
     common = [*_REHEARSAL] * rehearse + [f"DATASET.batch_size={batch_size}"] * (batch_size is not None)
     with tempfile.TemporaryDirectory() as folder:
-        videos = Path(folder, "train.list")
-        videos.write_text("".join(f"{path} 0\n" for path in write_clips(Path(folder))) * 200)
+        videos = write_list(Path(folder), write_clips(Path(folder)) * 200)
         common += [f"DATASET.train.file_path={videos}", "DATASET.train.data_prefix="]
         flags = ["--steps", steps, "--warmup", warmup]
         rows = [row for name in networks for row in _rows(name, settings, common, flags)]

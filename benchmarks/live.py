@@ -2,38 +2,20 @@
 
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import Positive, memory_mib
+import numpy as np
+
+from benchmarks.measuring import Positive, memory_mib, write_video
 from paddlevideo_fast.apps.predict.live import LiveSource, predict_live
 from paddlevideo_fast.apps.predict.predictor import Windowing
 
-_CAMERA = """
-import sys, time
-import av
-import numpy as np
-
-path, seconds, width, height = sys.argv[1], *map(int, sys.argv[2:])
-with av.open(path, "w", format="mpegts") as out:
-    stream = out.add_stream("mpeg4", rate=25)
-    stream.width, stream.height, stream.pix_fmt, stream.gop_size = width, height, "yuv420p", 12
-    noise = np.random.default_rng(0).integers(0, 256, (height + 50, width, 3), np.uint8)
-    began = time.monotonic()
-    for number in range(seconds * 25):
-        top = number % 50
-        frame = av.VideoFrame.from_ndarray(noise[top : top + height].copy(), format="rgb24")
-        frame.pts = number
-        for packet in stream.encode(frame):
-            out.mux(packet)
-        time.sleep(max(0.0, number / 25 - (time.monotonic() - began)))
-    for packet in stream.encode(None):
-        out.mux(packet)
-"""
+_FPS = 25
 
 
 class SlowPredictor:
@@ -72,13 +54,15 @@ def run(minutes: Positive = 10, width: Positive = 320, height: Positive = 240) -
 def _trial(seconds: int, predict_sec: float, width: int, height: int) -> dict[str, Any]:
     predictor: Any = SlowPredictor(predict_sec)
     with tempfile.TemporaryDirectory() as folder:
-        pipe = str(Path(folder, "camera"))
+        pipe = Path(folder, "camera.ts")
         os.mkfifo(pipe)
-        command = [sys.executable, "-c", _CAMERA, pipe, *map(str, (seconds, width, height))]
-        with subprocess.Popen(command), LiveSource(pipe, 3.0, "drop") as source:
+        camera = get_context("spawn").Process(target=_film, args=(pipe, seconds, width, height))
+        camera.start()
+        with LiveSource(str(pipe), 3.0, "drop") as source:
             windows = predict_live(predictor, source, Windowing(2.0, 1.0))
             results, memory = zip(*((result, memory_mib("VmRSS")) for result in windows))
             num_frames = source.num_frames
+        camera.join()
     delays = [result.delay_sec for result in results]
     return {
         "seconds": seconds,
@@ -89,3 +73,16 @@ def _trial(seconds: int, predict_sec: float, width: int, height: int) -> dict[st
         "num_dropped": results[-1].num_dropped,
         "num_skipped": results[-1].num_skipped,
     }
+
+
+def _film(pipe: Path, seconds: int, width: int, height: int) -> None:
+    """Writes frames of noise that moves, as a camera does: each at its time."""
+    noise = np.random.default_rng(0).integers(0, 256, (height + 50, width, 3), np.uint8)
+
+    def frames() -> Iterator[np.ndarray]:
+        began = time.monotonic()
+        for number in range(seconds * _FPS):
+            yield noise[number % 50 :][:height]
+            time.sleep(max(0.0, number / _FPS - (time.monotonic() - began)))
+
+    write_video(pipe, frames(), "mpeg4", _FPS, {"g": "12"})

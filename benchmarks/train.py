@@ -31,8 +31,8 @@ def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup:
         warmup: steps before them.
 
     Returns:
-        "batches" ("real" or "synthetic"), "num_workers", "steps", "steps_per_sec",
-        "clips_per_sec", "step_sec" and "wait_share", the share of the time spent waiting for a batch.
+        "batches" ("real" or "synthetic"), "num_workers", "clips_per_sec", "step_sec" and "wait_share", the
+        share of the time spent waiting for a batch.
 
     Raises:
         PaddleVideoFastError: as training does.
@@ -48,8 +48,6 @@ def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup:
     return {
         "batches": "synthetic" if synthetic else "real",
         "num_workers": getattr(used, "num_workers", 0),
-        "steps": times.num_steps,
-        "steps_per_sec": 1 / times.step_sec,
         "clips_per_sec": times.clips_per_sec,
         "step_sec": times.step_sec,
         "wait_share": times.wait_share,

@@ -201,8 +201,7 @@ def test_saving(measure):
 def test_train(config, measure, flags, batches):
     result = measure("train", "-c", config(), "--steps", 3, "--warmup", 1, *flags)
     assert (result["batches"], result["steps"]) == (batches, 3)
-    assert result["clips_per_sec"] == pytest.approx(4 * result["steps_per_sec"])
-    assert result["step_sec"] == pytest.approx(1 / result["steps_per_sec"])
+    assert result["clips_per_sec"] == pytest.approx(4 / result["step_sec"])
     assert 0 <= result["wait_share"] < 1
     assert result["memory_mib"] > 0
 

@@ -4,8 +4,6 @@ import contextlib
 import errno
 import os
 import random
-import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.sources.frame_cache import frame_cache
 from paddlevideo_fast.sources.frame_cache.frame_cache import FrameCache
 from tests.support.exact_corpus import write_corpus_clip
+from tests.support.killed_readers import most_stored
 from tests.support.numbered_clips import read_number, write_clip
 
 CLIPS = (
@@ -205,34 +204,14 @@ def _reader(video, folder, seed):
 
 def test_three_processes_killed_at_random(tmp_path, video, monkeypatch):
     """The bound holds but for what is in flight, no frame is wrong, and the cache goes on."""
-    folder, rng, running = tmp_path / "frames", random.Random(3), []
-
-    def start():
-        child = os.fork()
-        if child == 0:
-            with contextlib.suppress(BaseException):
-                _reader(video, folder, rng.random() + len(running))
-            os._exit(2)
-        running.append(child)
-
-    def kill(child):
-        os.kill(child, signal.SIGKILL)
-        return os.waitpid(child, 0)[1] == signal.SIGKILL  # it had not ended by itself
-
-    cache, most = FrameCache(folder, 30 * GB_OF_FRAME), 0
-    try:
-        for _ in range(3):
-            start()
-        for _ in range(10):
-            until = time.monotonic() + rng.uniform(0.05, 0.2)
-            while time.monotonic() < until:
-                most = max(most, stored_bytes(cache))
-                time.sleep(0.02)
-            assert kill(running.pop(rng.randrange(3)))
-            start()
-    finally:
-        lived = [kill(child) for child in running]
-    assert all(lived)
+    folder = tmp_path / "frames"
+    cache = FrameCache(folder, 30 * GB_OF_FRAME)
+    most = most_stored(
+        lambda seed: _reader(video, folder, seed),
+        lambda: stored_bytes(cache),
+        num_processes=3,
+        num_kills=10,
+    )
     assert 0 < most <= cache.blocks.max_bytes + 13 * GB_OF_FRAME * 2e9  # a block of each that was ever there
     monkeypatch.setattr("paddlevideo_fast.sources.remote.block_folder._PART_SEC", 0.0)
     assert numbers(video, [*range(48)], FrameCache(folder, 1.0))[0] == [*range(48)]

@@ -5,11 +5,8 @@ import errno
 import logging
 import os
 import random
-import signal
-import sys
 import threading
 import time
-import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +18,7 @@ from paddlevideo_fast.sources.remote import block_cache, block_folder, stores
 from paddlevideo_fast.sources.remote.block_cache import DiskBlocks, RemoteFile
 from paddlevideo_fast.sources.remote.block_folder import TRAILER
 from tests.support.fresh_stores import start_anew
+from tests.support.killed_readers import most_stored
 
 KIB = 1024
 CONTENT = np.random.default_rng(0).integers(0, 256, 1000 * KIB + 77, dtype=np.uint8).tobytes()
@@ -192,42 +190,14 @@ def test_four_processes_killed_at_random(tmp_path, monkeypatch):
     """The bound holds but for what is in flight, nothing wrong is served, and the cache goes on."""
     (tmp_path / "object").write_bytes(CONTENT)
     url, folder, bound = f"file://{tmp_path}/object", tmp_path / "cache", 20 * STORED
-    rng = random.Random(3)
-    running, most = [], 0
     cache = DiskBlocks(folder, bound, BLOCK)
-
-    def start():
-        child = os.fork()
-        if child == 0:
-            try:
-                _reader(url, rng.random() + len(running), folder, bound)
-            except BaseException:
-                traceback.print_exc(file=sys.__stderr__)
-            finally:
-                os._exit(2)
-        running.append(child)
-
-    def kill(child):
-        os.kill(child, signal.SIGKILL)
-        return os.waitpid(child, 0)[1] == signal.SIGKILL  # it had not ended by itself
-
-    try:
-        for _ in range(4):
-            start()
-        deadline = time.monotonic() + 60
-        while stored_bytes(folder) <= 4 * STORED:  # a busy machine starts them slowly
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        for _ in range(20):
-            until = time.monotonic() + rng.uniform(0.05, 0.25)
-            while time.monotonic() < until:
-                most = max(most, stored_bytes(folder))
-                time.sleep(0.01)
-            assert kill(running.pop(rng.randrange(4)))
-            start()
-    finally:
-        lived = [kill(child) for child in running]
-    assert all(lived)
+    most = most_stored(
+        lambda seed: _reader(url, seed, folder, bound),
+        lambda: stored_bytes(folder),
+        num_processes=4,
+        num_kills=20,
+        least=4 * STORED,
+    )
     num_in_flight = 24  # a block for each process that was ever there
     assert 4 * STORED < most <= bound + num_in_flight * STORED
     monkeypatch.setattr(block_folder, "_PART_SEC", 0.0)
