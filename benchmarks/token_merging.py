@@ -95,6 +95,5 @@ def _validation(cfg: Config, layout: Any, batch_size: int) -> tuple[Clips, np.nd
 def _random(cfg: Config, batch_size: int) -> tuple[Clips, np.ndarray]:
     """Random clips of the size of the validation's, the same in each turn, and no labels."""
     pipeline = build_pipeline(cfg["PIPELINE"]["valid"])
-    shape = [batch_size, 3, pipeline.sample.num_frames, pipeline.crop_size, pipeline.crop_size]
-    batch = paddle.randn(shape)
+    batch = paddle.randn([batch_size, 3, pipeline.sample.num_frames, *[pipeline.crop_size] * 2])
     return lambda turn: batch, np.zeros(0)
