@@ -49,13 +49,8 @@ def run(clips: Annotated[int, count(8)] = 16, rounds: Positive = 5) -> dict[str,
 def _network(folder: Path, title: str, listed: Path, rounds: int) -> dict[str, float]:
     weights, features = folder / f"{title}.pdparams", folder / title
     data = f"DATASET={{batch_size: 8, train: {{format: VideoDataset, file_path: {listed}}}}}"
-    common = [
-        *NETWORKS[title],
-        data,
-        "MODEL.head.num_classes=8",
-        "MODEL.backbone.pretrained=null",
-        "epochs=1",
-    ]
+    start = ("MODEL.head.num_classes=8", "MODEL.backbone.pretrained=null", "epochs=1")
+    common = [*NETWORKS[title], data, *start]
     write_random_weights(load_config(CONFIG, common)["MODEL"], weights)
     compute_features(load_config(CONFIG, [*common, f"weights={weights}"]), features)
     sides = {
