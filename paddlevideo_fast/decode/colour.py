@@ -32,7 +32,7 @@ LIMITED, FULL = 1, 2
 # A part of a picture in one of these formats becomes the RGB that it has in the whole, if it begins with even
 # rows and columns: there each pixel is converted with its own chroma, and with nothing around it.
 _CUT = ("yuv420p", "yuvj420p", "yuv422p", "yuv444p")
-_LARGEST_CUT = 0.75  # of the picture; more is converted with the rest, which saves a copy
+_LEAST_SAVED = 2**17  # pixels; to copy a part takes longer than to convert fewer than these
 
 
 class Colours(NamedTuple):
@@ -108,10 +108,8 @@ class RgbConverter:
         """
         width, height = frame.width, frame.height
         (top, bottom, _), (left, right, _) = rows.indices(height), columns.indices(width)
-        # swscale converts interlaced pictures and odd sizes by other ways
-        is_plain = frame.format.name in _CUT and not (width % 2 or height % 2 or frame.interlaced_frame)
-        is_plain = is_plain and int(frame.colorspace) != _YCGCO and frame.planes[0].line_size > 0
-        if not is_plain or (bottom - top) * (right - left) > _LARGEST_CUT * width * height:
+        is_small = width * height - (bottom - top) * (right - left) < _LEAST_SAVED
+        if is_small or not _is_plain(frame):
             return self(frame)[rows, columns]
         self._read_tags(frame)
         box = (top - top % 2, bottom + bottom % 2, left - left % 2, right + right % 2)
@@ -175,6 +173,13 @@ class Picture:
         if self._orientation:
             return np.asarray(self)[region]
         return self._to_rgb.part(self._frame, *region)
+
+
+def _is_plain(frame: Any) -> bool:
+    """Whether parts can be converted alone; swscale converts interlaced pictures and odd sizes otherwise."""
+    is_odd = frame.width % 2 or frame.height % 2 or frame.interlaced_frame
+    has_matrix = frame.format.name in _CUT and int(frame.colorspace) != _YCGCO
+    return bool(has_matrix and not is_odd and frame.planes[0].line_size > 0)
 
 
 def _values(plane: Any) -> np.ndarray:

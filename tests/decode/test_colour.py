@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.apps.data.encoding import Settings, prepare
-from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode import colour, open_video
 from paddlevideo_fast.decode.colour import Picture, RgbConverter
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.numbered_clips import packets_of
@@ -133,7 +133,8 @@ def test_a_copy_has_the_colours_of_each_picture(first, second, tmp_path):
 @pytest.mark.parametrize(
     "pixel_format", ["yuv420p", "yuvj420p", "yuv422p", "yuv444p", "yuv420p10le", "nv12", "gray"]
 )
-def test_a_part_has_the_pixels_of_the_whole(pixel_format):
+def test_a_part_has_the_pixels_of_the_whole(pixel_format, monkeypatch):
+    monkeypatch.setattr(colour, "_LEAST_SAVED", 0)
     rng, to_rgb = np.random.default_rng(0), RgbConverter()
     for number in range(60):
         width, height = (int(side) for side in rng.integers(20, 200, 2))
@@ -163,6 +164,7 @@ def test_only_a_part_of_a_large_picture_is_converted(monkeypatch):
         "_converted",
         lambda self, frame: sizes.append((frame.width, frame.height)) or convert(self, frame),
     )
+    monkeypatch.setattr(colour, "_LEAST_SAVED", 300)
     shown = Picture(picture("yuv420p", 1, 1), RgbConverter(), 0)
     assert shown[3:21, 9:20].shape == (18, 11, 3)
     assert shown[0:34, 0:60].shape == (34, 60, 3)

@@ -6,11 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode import colour, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest, DecodeSampler, Pipeline, Sampler, VideoRecord
 from paddlevideo_fast.loader.transforms import crop
 from paddlevideo_fast.registry import TRANSFORMS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_pictures_are_cut_too():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(colour, "_LEAST_SAVED", 0)
+        yield
 
 
 @pytest.fixture(scope="module")
