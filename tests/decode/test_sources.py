@@ -87,7 +87,7 @@ def test_the_size_is_known_without_decoding(name, make_clip, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.avi"])
-def test_a_file_is_looked_at_once_and_its_headers_take_one_handle(name, make_clip, tmp_path, monkeypatch):
+def test_a_file_is_looked_at_twice_and_its_headers_take_one_handle(name, make_clip, tmp_path, monkeypatch):
     path = str(make_clip(tmp_path / name, 12))
     handles, looks = [], []
     opened, looked = builtins.open, os.stat
@@ -100,7 +100,7 @@ def test_a_file_is_looked_at_once_and_its_headers_take_one_handle(name, make_cli
     monkeypatch.setattr(os, "stat", lambda *args, **kwargs: looks.append(args) or looked(*args, **kwargs))
     reader = PyAVReader(path)
     monkeypatch.undo()
-    assert [args for args in looks if args[0] == path] == [(path,)]
+    assert [args for args in looks if args[0] == path] == [(path,)] * 2  # has it changed, and is it a file
     assert [handle.closed for handle in handles] == [True]
     assert (reader.width, reader.num_frames) == (80, 12)
     reader.close()

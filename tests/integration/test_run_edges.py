@@ -193,7 +193,7 @@ def test_the_learning_rate_follows_the_clips_that_an_update_has(run, out, capfd,
 
 def test_other_ks_of_the_metric(run, out, capfd):
     assert run("-o", "epochs=1", "-o", "METRIC={name: CenterCropMetric, topk: [2, 3]}") == 0
-    assert "best top2: " in capfd.readouterr().out
+    assert "best epoch so far: 1 (top2: " in capfd.readouterr().out
     assert position(out / "tiny_epoch_00001") == (1, 6)
 
 

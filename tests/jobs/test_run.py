@@ -125,7 +125,7 @@ PREPARE = "--list=all.list --data_prefix=videos --output=out"
         (make, "--output=out --frames=1", "--frames: '1' is no whole number from 2 on"),
         (make, "--output=videos", "videos exists and is not a motion data set"),
         (pack, "--short-side=x", "--short_side: 'x' is no whole number"),
-        (pack, "--output=x", "--list is missing"),
+        (pack, "--output=x", "LIST is missing"),
         (pack, "--list=x", "--output is missing"),
         (pack, "--list=no.list --output=x", "no.list: there is no such list"),
         (prepare_list, f"{PREPARE} --list=missing.list", "missing.list: there is no such list"),

@@ -64,7 +64,7 @@ def test_a_smaller_decoding_shows_the_same(folder, reductions, monkeypatch, step
     monkeypatch.setattr(Resample, "_reduction_of", lambda self, frame: 1)
     whole = clip_of(folder, steps)
     distances = np.abs(pixels.astype(int) - whole)
-    assert distances.mean() < 1.5
+    assert distances.mean() < 4  # of 255: another filter, half a pixel of the clip beside at most
     assert (distances.max() > 0) == (expected > 1)
 
 

@@ -355,7 +355,7 @@ class _LargeVideo:
     num_frames, avg_fps, width, height, num_replaced = 300, 25.0, 7680, 4320, 0
     square_size = (width, height)
 
-    def frames(self, *_):
+    def frames(self, *_, **options):
         raise AssertionError("frames are read")
 
 

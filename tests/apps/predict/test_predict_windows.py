@@ -408,10 +408,10 @@ def test_an_interrupted_run_keeps_what_is_done(predict, make_clip, tmp_path, mon
         make_clip(tmp_path / "in" / f"{name}.mp4", 12, (64, 64))
     frames = VideoPart.frames
 
-    def interrupted(self, *args):
+    def interrupted(self, *args, **options):
         if self.path.endswith("b.mp4"):
             raise KeyboardInterrupt
-        return frames(self, *args)
+        return frames(self, *args, **options)
 
     monkeypatch.setattr(VideoPart, "frames", interrupted)
     words = ["-i", tmp_path / "in", "--window_sec", "1", "--annotated", tmp_path / "out", "--json"]

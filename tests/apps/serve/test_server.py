@@ -196,7 +196,7 @@ def read(readers, path, windowing=None, sec=60):
 def test_a_video_that_needs_too_much_memory_is_refused(start_readers, make_clip, tmp_path):
     readers = start_readers(memory_mb=32)
     with pytest.raises(UnusableError, match="needs more memory than the server gives"):
-        read(readers, make_clip(tmp_path / "large.mp4", num_frames=2, size=(4096, 2304)))
+        read(readers, make_clip(tmp_path / "large.mov", 2, (4096, 2304), rotation=90))
     small = make_clip(tmp_path / "small.mp4", num_frames=10, size=(96, 64))
     assert [views.shape for views in read(readers, small)[1:]] == [(1, 8, 56, 56, 3)]
 
