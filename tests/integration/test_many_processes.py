@@ -106,10 +106,10 @@ tsm, slowfast, train_list, weights = sys.argv[1:]
 assert cli.main(["-c", tsm]) == 0
 assert cli.main(["-c", slowfast, "--multigrid", "-o", train_list]) == 0
 
-from paddlevideo_fast.assembly import build, run
+from paddlevideo_fast.assembly import run
 from paddlevideo_fast.engine.distribution import launched_rank
 
-load_weights = build.load_weights
+load_weights = run.load_weights
 
 
 def slowly(*arguments, **options):
@@ -117,7 +117,7 @@ def slowly(*arguments, **options):
     return load_weights(*arguments, **options)
 
 
-build.load_weights = slowly
+run.load_weights = slowly
 assert cli.main(["-c", tsm, "-w", weights, "-o", "epochs=1"]) == 0
 """
 

@@ -52,7 +52,10 @@ def test_the_log_the_records_and_the_page_show_map(whole, records):
     config, printed = whole
     out = config.parent / "out"
     assert re.search(r"train step:0    loss: \S+ lr: \S+ hit1: \d\.\d{5} batch_cost", printed)
-    assert re.search(r"val loss_avg: \S+ mAP_avg: \S+ mAP_micro_avg: \S+ hit1_avg: .* best mAP: \S+", printed)
+    assert re.search(
+        r"val loss_avg: \S+ mAP_avg: \S+ mAP_micro_avg: \S+ hit1_avg: .*; best epoch so far: \d+ \(mAP: ",
+        printed,
+    )
     assert "top1" not in printed
     valid = [record for record in records(out) if record["kind"] == "valid"]
     assert valid[-1]["best_mAP"] == max(record["mAP"] for record in valid)

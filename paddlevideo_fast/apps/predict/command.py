@@ -261,14 +261,17 @@ def run(args: argparse.Namespace) -> int:
     if args.tracks is not None:
         return _predict_tracks(args)
     entries: list[dict[str, Any]] = []
+    times: list[str] = []
     try:
-        for entry in _predict(args):
+        for entry in _predict(args, times):
             if args.json:
                 print(_json_of(entry, is_first=not entries), end="", flush=True)
             entries.append(entry)
     finally:
         if args.json and (entries or sys.exc_info()[0] in (None, KeyboardInterrupt)):
-            print("\n]" if entries else "[]")
+            print("\n]" if entries else "[]", flush=True)
+    for text in times:
+        print(text, file=sys.stderr if args.json else sys.stdout)
     return _exit_code(entries)
 
 
@@ -344,8 +347,13 @@ def _predict_live(args: argparse.Namespace) -> int:
     return EXIT_FAILURES if num_failed else 0
 
 
-def _predict(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Predicts the files; yields the entry of each when its pictures are written."""
+def _predict(args: argparse.Namespace, times: list[str]) -> Iterator[dict[str, Any]]:
+    """Predicts the files; yields the entry of each when its pictures are written.
+
+    Args:
+        args: of the command.
+        times: gets what --enable_benchmark asks for, at the end.
+    """
     prepare_process(args.config, args.override)
     with quiet_import():
         from paddlevideo_fast.apps.predict.predictions import PredictionPictures, entries_of
@@ -363,6 +371,4 @@ def _predict(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         show = (lambda entry: None) if is_quiet else (lambda entry: print(table(entry), flush=True))
         yield from entries_of(predictions, args.top_k, pictures, show, show_error)
     if args.enable_benchmark:
-        print(
-            timing(predictor.times, time.perf_counter() - began), file=sys.stderr if args.json else sys.stdout
-        )
+        times.append(timing(predictor.times, time.perf_counter() - began))
