@@ -318,7 +318,7 @@ def test_what_a_pipeline_cannot_ask_of_dali(root):
     dataset.decoder.on_corrupt = "nearest"
     with pytest.raises(LoaderError, match=r"decode\.on_corrupt is 'nearest'"):
         loader_of(dataset)
-    dataset.decoder.backend = "cv2"
+    dataset.decoder.backend = dataset.decoder.reader = "cv2"
     with pytest.raises(LoaderError, match=r"decode\.backend is 'cv2'"):
         loader_of(dataset)
     bilinear = dataset_of(root)
