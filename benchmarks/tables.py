@@ -409,7 +409,7 @@ TABLES: Mapping[str, Table] = {
     "frames_cache": _each("frames_cache", _frames_cache_cells),
     "clips_per_video_training": _runs("clips_per_video_training"),
     "few_videos": _runs("few_videos_5", "few_videos_20"),
-    "first_training": _runs("first_training_real", "first_training_motion"),
+    "first_training": _runs("first_training_videos", "first_training_motion"),
     "run_length_steps": _each(
         "fast_transformers",
         "| | {step_ms[plain]:.0f} | {step_ms[RLT]:.0f} | {ratio:.2f}× | {tokens:.0%}",

@@ -59,7 +59,7 @@ NOT_MEASURED = {
     },
     "setting of a measurement": {"benchmarks": "0.05 2 2.5 4 0.7071"},
     "chance: 1 / number of classes": {
-        "benchmarks": "8.3 12.5 16.7 25",
+        "benchmarks": "12.5 16.7 25",
         "faq": "5",
         "labels": "25",
         "quick_start": "12.5",
