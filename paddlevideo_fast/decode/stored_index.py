@@ -75,7 +75,7 @@ class StoredIndex(NamedTuple):
     ) -> StoredIndex:
         """The index of a video whose packets are all in memory."""
         is_regular = isinstance(timing.ticks, range)
-        numbers = [part for value in (timing.tick_sec, timing.rate) for part in (value.numerator, value.denominator)]
+        numbers = [part for one in timing[1:] for part in (one.numerator, one.denominator)]
         return cls(
             index.order.astype(np.int32),
             np.array(index.access_points, np.int32),
