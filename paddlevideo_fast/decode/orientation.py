@@ -47,10 +47,10 @@ def orientation_of(picture: Any, name: str, packet: Any) -> int:
         VideoDecodeError: it is turned by another angle, or sheared.
     """
     try:
-        matrices = [data for data in picture.side_data if data.type is Type.DISPLAYMATRIX]
+        matrix = picture.side_data.get(Type.DISPLAYMATRIX)
     except ValueError:  # beside it is data of a kind that this PyAV does not know: Exif in JPEG
         return _EXIF_ORIENTATIONS.get(_exif_orientation(bytes(packet)[:_HEAD_BYTES]), 0)
-    orientation = _orientation_by(np.frombuffer(matrices[0], np.int32)) if matrices else 0
+    orientation = 0 if matrix is None else _orientation_by(np.frombuffer(matrix, np.int32))
     if orientation is None:
         cause = f"is shown turned by {picture.rotation}°, which is no quarter turn: re-encode it upright"
         raise VideoDecodeError(name, cause)
