@@ -210,6 +210,7 @@ def test_predict_takes_the_program_that_was_measured_as_faster(
     assert ("int8 is slower" in caplog.text) == (int8_sec > 1.5)
 
 
+@pytest.mark.slow
 def test_swish_is_in_int8_and_the_first_to_return_to_float(trained, motion_videos, tmp_path, monkeypatch):
     import onnx
 
