@@ -1,10 +1,10 @@
 """Writes the tables and charts of README and documentation from benchmarks/results.
 
-A table lies between `<!-- results: NAME -->` and `<!-- end -->` in a page of docs/en or docs/zh-CN; NAME is a
-key of `TABLES`. The page has the table's heading and its words, in its own language;
-the cells that a table here gives as "" are the page's own. A result file has the values that a benchmark
-returned ("result"), how they were measured ("command", "environment") and when ("date", and "revision", the
-commit that brought the numbers).
+A table lies between `<!-- results: NAME -->` and `<!-- end -->` in a page of docs/en or docs/zh-CN, or in
+benchmarks/README.md; NAME is a key of `TABLES`. The page has the table's heading and its words, in its own
+language; the cells that a table here gives as "" are the page's own. A result file has the values that a
+benchmark returned ("result"), how they were measured ("command", "environment") and when ("date", and
+"revision", the commit that brought the numbers).
 """
 
 import re
@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from benchmarks.claims import CLAIMS
 from benchmarks.measuring import ROOT, load
 from benchmarks.reader_trials import REFUSED, REPLACED, RIGHT, WITHOUT_A_WORD
 from paddlevideo_fast.apps.zoo.zoo import read_zoo
@@ -24,6 +25,7 @@ _BLOCK = re.compile(r"<!-- results: (\w+) -->\n\n?(\|.*\n)(\|-.*\n)((?:\|.*\n)*)
 RECIPES = {"tsm": "TSM", "slowfast": "SlowFast"}
 _CLIPS = {"mma_demo": "mma_demo\n340×256", "pancake": "pancake\n426×240", "nasa": "nasa*\n320×180"}
 _FILES = {"mma_demo.mp4": "mma_demo", "pancake.mkv": "pancake", "nasa (stream 1).mp4": "nasa"}
+MEASUREMENTS = ROOT / "benchmarks" / "README.md"
 _VIDEOS = ("mma_demo.mp4", "nasa.mp4", "pancake.mkv")
 
 Rows = Sequence[Sequence[str]]
@@ -40,7 +42,7 @@ def run() -> None:
 
 def pages() -> list[Path]:
     """The pages with a marked table."""
-    found = [*sorted(ROOT.glob("README*.md")), *sorted((ROOT / "docs").glob("*/*.md"))]
+    found = [*sorted(ROOT.glob("README*.md")), MEASUREMENTS, *sorted((ROOT / "docs").glob("*/*.md"))]
     return [page for page in found if "<!-- results: " in page.read_text(encoding="utf-8")]
 
 
@@ -101,6 +103,11 @@ def _span(values: Sequence[float], form: str = ".2f") -> str:
 def trained_transformers() -> dict[str, Any]:
     """The trainings of the benchmark fast_transformers, motions fine-tuned from a source of a later run."""
     return {**load("fast_transformers")["trained"], **load("fast_transformers_tuned")["trained"]}
+
+
+def _claims(topic: str) -> Rows:
+    """The numbers of the page of claims; the claims, the baselines and the commands are the page's own."""
+    return [["", number, "", ""] for number in CLAIMS[topic]()]
 
 
 def _fast_transformers() -> Rows:
@@ -366,6 +373,7 @@ def _explain() -> Rows:
 TABLES: Mapping[str, Table] = {
     "networks": _networks,
     "networks_of_readme": partial(_networks, of_readme=True),
+    **{f"claims_{topic}": partial(_claims, topic) for topic in CLAIMS},
     "quickstart": _runs("quickstart"),
     "multigrid": _multigrid("multigrid_training"),
     "multigrid_56": _multigrid("multigrid_training_56"),

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "build" / "site"
 LANGUAGES = {"English": "docs/en", "简体中文": "docs/zh-CN"}
 # What pages refer to.
-_LINKED = ("docs", "configs", "test_tipc", "LICENSE")
+_LINKED = ("docs", "benchmarks", "configs", "test_tipc", "LICENSE")
 _LINKED += ("README.md", "README_cn.md", "CHANGELOG.md", "CONTRIBUTING.md")
 
 _HEADING = re.compile(r"## (.+)")
@@ -56,7 +56,7 @@ def on_config(config: dict[str, Any]) -> dict[str, Any]:
     link_pages()
     decisions = sorted(path.name for path in (ROOT / "docs" / "adr").glob("*.md"))
     config["nav"] = [
-        {"paddlevideo_fast": ["README.md", "README_cn.md", "CONTRIBUTING.md", "CHANGELOG.md"]},
+        {"paddlevideo_fast": [*(name for name in _LINKED if name.endswith(".md")), "benchmarks/README.md"]},
         *({name: navigation(folder)} for name, folder in LANGUAGES.items()),
         {"Decisions": [f"docs/adr/{name}" for name in decisions]},
     ]

@@ -30,6 +30,7 @@ DOCS = ROOT / "docs"
 _TIPC_PAGES = ("README.md", "docs/test_train_inference_python.md", "docs/benchmark_train.md")
 PAGES = [
     *(ROOT / name for name in ("README.md", "README_cn.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    ROOT / "benchmarks" / "README.md",
     *sorted(DOCS.rglob("*.md")),
     *((ROOT / "test_tipc" / name) for name in _TIPC_PAGES),
 ]

@@ -38,6 +38,9 @@ NOT_OURS = {
     "is the viewer of another project": "tensorboard visualdl wandb",
 }
 
+BENCHMARK = ("python", "tools/benchmark.py")
+CLAIMS = ROOT / "docs" / "en" / "benchmarks.md"
+
 _NOTING = """command_not_found_handle() { printf '%s\\0' "$@" $'\\036' >> "$NOTES"; }\n"""
 
 
@@ -86,8 +89,8 @@ def understood(words: list[str]) -> argparse.Namespace | None:
             return argparse.Namespace() if words[i + 1 :] == ["--version"] else parsed(words[i + 1 :])
         if word == "tools/main.py":
             return parsed(["train", *words[i + 1 :]])
-    if words[:2] == ["python", "tools/benchmark.py"]:
-        if words[2:] == ["--help"]:
+    if words[:2] == [*BENCHMARK]:
+        if words[2:] in ([], ["--help"]):
             return argparse.Namespace()
         return parser_of(words[2], importlib.import_module(f"benchmarks.{words[2]}")).parse_args(words[3:])
     if words[:2] == ["python", "test_tipc/compare_results.py"]:
@@ -148,6 +151,19 @@ def started(tmp_path_factory) -> dict[str, list[list[str]]]:
         if page.parent.name != "zh-CN" and page.name != "README_cn.md"
     }
     return {name: commands_of(script, folder) for name, script in scripts.items() if script}
+
+
+def test_the_commands_of_the_claims_are_benchmarks_with_their_options(capsys):
+    """A line of a table ends with what follows `python tools/benchmark.py`, or with our command."""
+    text = CLAIMS.read_text(encoding="utf-8")
+    rows = re.findall(r"^\|.*\| `([^`|]+)`[^|]* \|$", text, re.M)
+    assert len(rows) == text.count("\n|") - 2 * text.count("<!-- results") > 40  # without their heads
+    for words in map(shlex.split, rows):
+        try:
+            if words != ["runs"]:  # whose command in full is linked
+                assert understood(words if words[0] == "paddlevideo-fast" else [*BENCHMARK, *words])
+        except SystemExit:
+            pytest.fail(f"{shlex.join(words)}: {capsys.readouterr().err}")
 
 
 def test_our_parsers_take_the_commands_and_their_configs_load(started, tmp_path, monkeypatch, capsys):

@@ -56,7 +56,7 @@ class Choice(NamedTuple):
 def choices(has_gpu: bool, traits: Traits) -> Sequence[Choice]:
     """Recipes for a new set on this machine, the one with the best prospects first.
 
-    docs/en/benchmarks.md, "First training", has the measurements behind the order.
+    benchmarks/README.md, "First training", has the measurements behind the order.
 
     Args:
         has_gpu: Paddle computes on a GPU.
