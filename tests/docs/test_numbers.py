@@ -38,7 +38,6 @@ NOT_MEASURED = {
         "python_api": "2.6",
     },
     "setting, default or limit in code or in a recipe": {
-        "README": "95",
         "augmentation": "0.1 0.2 0.5 0.65 0.75 1.0 30",
         "custom_dataset": "30 95",
         "data_loading": "5 8 64 95",
@@ -69,7 +68,7 @@ NOT_MEASURED = {
     "computed from sizes that the page names": {
         "measurements": "800",
         "data_loading": "1.5 2 18 19.3 37 347",
-        "README": "17 0.75 0.30 0.95",
+        "README": "17",
         "faq": "12.3 0.75 0.30 0.95",
         "fine_tuning": "6",
         "few_videos": "2 3.2 8 9 64 347 770 2,048",
