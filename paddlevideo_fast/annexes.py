@@ -40,7 +40,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "PackedFrameDataset": "sources.packed.dataset",
         "WebDataset": "sources.tar.web_dataset",
     },
-    "reader": {"cv2": "sources.readers.opencv", "decord": "sources.readers.decord"},
+    "reader": {name: f"sources.readers.{name}" for name in ("cv2", "decord", "nvdec")},
     "process": {"cpu": "extensions.cpu.tuning"},
     "run": {
         "failure detector": "extensions.failure_detector.failure_detector",

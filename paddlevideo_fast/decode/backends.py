@@ -42,10 +42,12 @@ def open_video(
     """Opens a video for exact access to its frames.
 
     Args:
-        source: the path of a video file or of a folder of numbered images; for both also a URL; for
-            "pyav" also the bytes of a file, or a file object that reads bytes and can seek (it stays open).
-        backend: "pyav" (exact, the fastest), "cv2", "decord" (must be installed; see its reader for the files
-            it gets wrong), "frames" (a folder), or "auto": "frames" for a folder, else "pyav".
+        source: the path of a video file or of a folder of numbered images; for both also a URL; for "pyav"
+            and "nvdec" also the bytes of a file, or a file object that reads bytes and can seek (it stays
+            open).
+        backend: "pyav" (exact, the fastest), "nvdec" (the same frames, decoded on an NVIDIA GPU), "cv2",
+            "decord" (must be installed; see its reader for the files it gets wrong), "frames" (a folder), or
+            "auto": "frames" for a folder, else "pyav".
         on_corrupt: "raise", or "nearest", which "pyav" offers: a frame that does not decode is replaced by
             the nearest that does, and counted in the reader's `num_replaced`.
         cache: keeps indexes of long videos, for "pyav" without "nearest"; no effect on others.

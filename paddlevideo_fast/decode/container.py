@@ -42,14 +42,14 @@ _ZERO_STUFFED = ("mpeg1video", "mpeg2video")
 # Some writers count padding that they do not write.
 _SLACK_BYTES = 64
 
-_PYAV = int(av.__version__.split(".")[0])
+PYAV = int(av.__version__.split(".")[0])
 
 # PyAV 19 took the argument away: titles and the like that are no UTF-8 stop it no longer.
-LENIENT: dict[str, Any] = {"metadata_errors": "replace"} if _PYAV < 19 else {}
+LENIENT: dict[str, Any] = {"metadata_errors": "replace"} if PYAV < 19 else {}
 
 # libav decodes the first pictures of some streams to learn about their order; nobody looks at them. PyAV
 # before 18 crashes when it has options and the container names its streams late, as MPEG program streams do.
-_PROBE = {"skip_loop_filter": "all"} if _PYAV >= 18 else {}
+_PROBE = {"skip_loop_filter": "all"} if PYAV >= 18 else {}
 
 
 def explain(error: BaseException) -> str:
@@ -85,7 +85,7 @@ def open_container(source: VideoSource, allow_cut: bool = False) -> tuple[Any, A
         if hasattr(opened, "read"):
             opened = FileForLibav(opened, source.name)
         container = av.open(opened, options=_PROBE, container_options=VIDEOS_ONLY, **LENIENT)
-        return container, _video_stream(source, container)
+        return container, video_stream(source, container)
     except BaseException as error:
         source.release()
         if container is not None:
@@ -149,7 +149,8 @@ class FileForLibav:
             raise
 
 
-def _video_stream(source: VideoSource, container: Any) -> Any:
+def video_stream(source: VideoSource, container: Any) -> Any:
+    """The first video stream of a container, whose decoder works on one thread and stops at damage."""
     streams = [stream for stream in container.streams.video if stream.codec_context is not None]
     if not streams:
         raise VideoDecodeError(source.name, "has no video stream, or one of an unknown codec")

@@ -37,7 +37,8 @@ class VideoDecoder:
 
     Args:
         backend: the reader: "pyav" is exact and the fastest, and reads what PaddleVideo's configs leave to
-            "decord"; "decord_library" and "cv2" are there to compare with.
+            "decord"; "nvdec" gives the same frames from the decoder of an NVIDIA GPU; "decord_library" and
+            "cv2" are there to compare with.
         on_corrupt: what becomes of a frame that does not decode: "raise" makes its file a bad sample;
             "nearest" shows the nearest frame that does, and counts it. "pyav" offers both.
         mode: with "pyav" and a Sampler with `linspace_sample`, the frames come from a part of the video that
@@ -56,7 +57,7 @@ class VideoDecoder:
 
     ignored_arguments: ClassVar[dict[str, str]] = {"num_clips": "the sampler decides which frames are read"}
 
-    backend: Literal["auto", "pyav", "decord", "decord_library", "cv2"] = "pyav"
+    backend: Literal["auto", "pyav", "nvdec", "decord", "decord_library", "cv2"] = "pyav"
     on_corrupt: Literal["raise", "nearest"] = "raise"
     mode: Literal["train", "valid", "test"] | None = None
     num_seg: Size | None = None
