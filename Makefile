@@ -100,7 +100,7 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 # GPU_SUITE_DEVICE=cpu it is a rehearsal on the CPU.
 test-gpu: $(if $(filter cpu,$(GPU_SUITE_DEVICE)),setup-test,$(VENV)/.dev)
 	@$(BIN)/python -c "import paddlevideo_fast, paddle" || \
-		{ echo "$(VENV) has no Paddle that works; docs/en/install.md says which one your GPU needs"; exit 1; }
+		{ echo "$(VENV) has no Paddle that works; docs/en/quick_start.md says which one your GPU needs"; exit 1; }
 	DALI_TEST_GPU=0 $(BIN)/python -m pytest tests/gpu tests/extensions/dali/test_dali.py $(PYTEST_ARGS)
 
 test-trackers:

@@ -1,4 +1,4 @@
-"""The code of docs/en/python_api.md as of revision 3a6f499; it stays as it is, and runs."""
+"""The code of docs/en/extending.md as of revision 3a6f499; it stays as it is, and runs."""
 
 # ruff: noqa: E402
 

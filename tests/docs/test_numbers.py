@@ -33,12 +33,17 @@ NOT_MEASURED = {
         "fast_transformers": "8.0",
         "distributed": "2.6",
         "inference": "1.31 2.0 2.6",
-        "install": "3.10 3.13 11.8 3.2 4.8 6.0 8.6 8.9 9.0 12.0",
+        "quick_start": "3.10 3.13 11.8 3.2 4.8 6.0 8.6 8.9 9.0 12.0",
         "performance": "7.0 8.0",
-        "python_api": "2.6",
+        "extending": "2.6",
     },
     "setting, default or limit in code or in a recipe": {
+<<<<<<< HEAD
         "augmentation": "0.1 0.2 0.5 0.65 0.75 1.0 30",
+=======
+        "README": "95",
+        "augmentation": "0.1 0.2 0.5 0.65 0.75 1.0 30 0.25 0.999 2.3",
+>>>>>>> 386ffe9f (Docs: 24 pages, one for each task; nine pages became sections)
         "custom_dataset": "30 95",
         "data_loading": "5 8 64 95",
         "data_preparation": "0.25 0 64",
@@ -48,21 +53,19 @@ NOT_MEASURED = {
         "fast_transformers": "0.1",
         "few_videos": "0.9 8 256",
         "fine_tuning": "0.001 0.1 0.75 0.8 0.9 1.0",
-        "inference": "0.5 1 2 5 15 20 30",
-        "labels": "0.25 0.5 0.999 2.3",
+        "inference": "0.5 1 2 5 15 20 30 16",
         "model_zoo": "0.1 0.2 0.5",
         "multigrid": "1.1 1.5",
-        "paddlex": "2",
+        "migrating": "2",
         "performance": "0 2 3 4 512 4096",
-        "remote_data": "0.25 1 4 10 64",
+        "prepared_packed": "0.25 1 4 10 64",
         "training": "0.1 4 95",
-        "serving": "2 16",
     },
     "setting of a measurement": {"benchmarks": "20", "measurements": "0.05 2 2.5 4 0.7071"},
     "chance: 1 / number of classes": {
         "measurements": "12.5 16.7 25",
         "faq": "5",
-        "labels": "25",
+        "augmentation": "25",
         "quick_start": "12.5",
     },
     "computed from sizes that the page names": {
@@ -80,7 +83,7 @@ NOT_MEASURED = {
         "fine_tuning": "0.02",
         "multigrid": "76.07 76.34 76.6 76.8",
         "performance": "3.3",
-        "public_datasets": "7",
+        "custom_dataset": "7",
     },
 }
 
@@ -197,7 +200,7 @@ def held() -> dict[str, list[str]]:
                 f"{copies['read_ms']:.0f}",
             ),
         ],
-        "choose_network": [f"{load('networks')['rows']['tsm_small']['macs'] / 1e9:.2f}"],
+        "model_zoo": [f"{load('networks')['rows']['tsm_small']['macs'] / 1e9:.2f}"],
         "fast_transformers": _fast_transformers(),
         "data_preparation": [f"{100 * copies[share]:.0f}" for share in ("recall", "precision")],
         "data_loading": [
@@ -208,10 +211,10 @@ def held() -> dict[str, list[str]]:
             f"{on_gpu['TSM-R50, 8×224²']['ms']['1']['CUDA']:.1f}",
         ],
         "multigrid": [*(f"{share:.2f}" for share in times), *(f"{value:.1f}" for value in worse)],
-        "paddlex": gain("tsm"),
+        "migrating": gain("tsm"),
         "performance": [f"{one / two:.2f}", f"{scale['speedup']:.1f}"],
         "quick_start": minutes,
-        "remote_data": [
+        "prepared_packed": [
             *(f"{value:.0f}" for value in (remote["delay_ms"], remote["step_ms"], faster["step_ms"])),
             f"{prefetch['no prefetch']:.2f}",
         ],

@@ -84,7 +84,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("tests of the GPU suite that were not run; `-rs` says why")
         terminalreporter.line(f"{reason}.")
     else:
-        terminalreporter.section("GPU report: docs/en/gpu_report.md says where to send it")
+        terminalreporter.section("GPU report: docs/en/performance.md says where to send it")
         for name, value in environment().items():
             terminalreporter.line(f"{name:<12}{value}")
     width = max(len(test) for _, test, _ in rows)
