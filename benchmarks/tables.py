@@ -42,7 +42,11 @@ def run() -> None:
 
 def pages() -> list[Path]:
     """The pages with a marked table."""
-    found = [*sorted(ROOT.glob("README*.md")), MEASUREMENTS, *sorted((ROOT / "docs").glob("*/*.md"))]
+    found = [
+        path
+        for where in ("README*.md", "benchmarks/README.md", "docs/*/*.md", "configs/*/README*.md")
+        for path in sorted(ROOT.glob(where))
+    ]
     return [page for page in found if "<!-- results: " in page.read_text(encoding="utf-8")]
 
 

@@ -1,4 +1,5 @@
-"""Writes the tables of docs/*/model_zoo.md anew, from configs/recognition/*/metafile.yml and recipes.py.
+"""Writes the tables of docs/*/model_zoo.md anew, from configs/recognition/*/metafile.yml, and of
+configs/recognition/README*.md, by recipes.py.
 
 A table lies between `<!-- results: DATA SET -->` and `<!-- end -->`; its first two lines stay. The list
 between `<!-- options -->` and `<!-- end -->` has the options that rows refer to. `paddlevideo-fast zoo`
@@ -19,6 +20,10 @@ from paddlevideo_fast.apps.zoo.zoo import Published, read_metafiles
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = tuple(ROOT / "docs" / lang / "model_zoo.md" for lang in ("en", "zh-CN"))
+RECIPES = {
+    lang: ROOT / "configs" / "recognition" / name
+    for lang, name in (("en", "README.md"), ("zh-CN", "README_cn.md"))
+}
 
 _TABLE = re.compile(r"(<!-- results: (.+?) -->\n\n(?:\|.*\n){2})(?:\|.*\n)*(?=\n<!-- end -->)")
 _OPTIONS = re.compile(r"(<!-- options -->\n\n)(?:\d+\. .*\n)*(?=\n<!-- end -->)")
@@ -30,7 +35,7 @@ def updated(text: str, results: Sequence[Published]) -> str:
 
     def table(match: re.Match[str]) -> str:
         rows = [_row(result, notes) for result in results if result.data == match[2]]
-        return match[1] + "".join(rows) if rows else match[0]  # `with_recipes` writes it
+        return match[1] + "".join(rows) if rows else match[0]
 
     text = _TABLE.sub(table, text)
     flags = [" ".join(f'-o "{option}"' for option in options) for options in notes]
@@ -38,12 +43,12 @@ def updated(text: str, results: Sequence[Published]) -> str:
     return _OPTIONS.sub(lambda match: match[1] + listed, text)
 
 
-def with_recipes(page: Path) -> str:
-    """The text of a page with the table of recipes, for which each network is built."""
+def with_recipes(lang: str) -> str:
+    """The text of the page in `lang` with the table of recipes, for which each network is built."""
     from benchmarks import tables
     from tools import recipes
 
-    return tables.updated(page, {"recipes": lambda: recipes.table(page.parent.name)})
+    return tables.updated(RECIPES[lang], {"recipes": lambda: recipes.table(lang)})
 
 
 def _row(result: Published, notes: dict[tuple[str, ...], int]) -> str:
@@ -65,7 +70,7 @@ def _row(result: Published, notes: dict[tuple[str, ...], int]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Writes both pages."""
+    """Writes the pages in both languages."""
     argparse.ArgumentParser(
         prog="tools/model_zoo.py",
         description=__doc__,
@@ -74,7 +79,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     results = read_metafiles()
     for page in PAGES:
         page.write_text(updated(page.read_text(encoding="utf-8"), results), encoding="utf-8")
-        page.write_text(with_recipes(page), encoding="utf-8")
+    for lang, page in RECIPES.items():
+        page.write_text(with_recipes(lang), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a shipped recipe amounts to, where that is not what was published: a table of docs/*/model_zoo.md.
+"""What a shipped recipe amounts to, where that is not what was published: a table of configs/*/README*.md.
 
 `published_recipes.yml` has for each network the config, the source and what was published. What the config
 amounts to is computed here. Why it differs is written on the pages.
@@ -184,7 +184,7 @@ def table(language: str) -> list[list[str]]:
 
     return [
         [
-            f"[{config.rpartition('/')[2]}](../../configs/recognition/{config}.yaml)",
+            f"[{config.rpartition('/')[2]}]({config}.yaml)",
             "" if language == "zh-CN" else what,
             translated(here),
             translated(there),

@@ -33,9 +33,10 @@ PAGES = [
     ROOT / "benchmarks" / "README.md",
     *sorted(DOCS.rglob("*.md")),
     *((ROOT / "test_tipc" / name) for name in _TIPC_PAGES),
+    *((ROOT / "configs" / "recognition" / name) for name in ("README.md", "README_cn.md")),
 ]
 NAMES = sorted(page.name for page in (DOCS / "en").glob("*.md"))
-TWINS = [(ROOT / "README.md", ROOT / "README_cn.md")]
+TWINS = [(folder / "README.md", folder / "README_cn.md") for folder in (ROOT, ROOT / "configs/recognition")]
 TWINS += [(DOCS / "en" / name, DOCS / "zh-CN" / name) for name in NAMES]
 # In the order a reader takes, so that what one command writes is there for the next.
 _NAMES = "quick_start custom_dataset prepared_packed faq performance multigrid"

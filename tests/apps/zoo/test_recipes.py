@@ -8,9 +8,7 @@ import pytest
 from benchmarks.measuring import ROOT
 from tools import model_zoo, recipes
 
-PAGES = {
-    lang: (ROOT / "docs" / lang / "model_zoo.md").read_text(encoding="utf-8") for lang in ("en", "zh-CN")
-}
+PAGES = {lang: page.read_text(encoding="utf-8") for lang, page in model_zoo.RECIPES.items()}
 
 
 @pytest.mark.parametrize("lang", PAGES)
@@ -26,9 +24,8 @@ def test_what_differs_from_what_was_published_has_a_note(lang):
 
 @pytest.mark.slow
 def test_every_shipped_recipe_is_on_the_pages_or_is_paddlevideos():
-    for page in model_zoo.PAGES:
-        text = page.read_text(encoding="utf-8")
-        assert model_zoo.with_recipes(page) == text, "run: python tools/model_zoo.py"
+    for lang, text in PAGES.items():
+        assert model_zoo.with_recipes(lang) == text, "run: python tools/model_zoo.py"
     named = [entry["config"] for entry in recipes.ENTRIES]
     assert len(named) == len(set(named))
     folder = ROOT / "configs" / "recognition"
@@ -42,8 +39,8 @@ def test_every_shipped_recipe_is_on_the_pages_or_is_paddlevideos():
 
 @pytest.mark.parametrize("lang", PAGES)
 def test_the_page_names_the_source_of_each_recipe(lang):
-    section = PAGES[lang].partition("<!-- options -->")[2].partition("<!-- results: recipes -->")[0]
-    found = re.finditer(r"^.*configs/recognition/(\S+)\.yaml.*$", section, re.M)
+    section = PAGES[lang].partition("<!-- results: recipes -->")[0]
+    found = re.finditer(r"^.*\]\((\w+/\S+)\.yaml\).*$", section, re.M)
     lines = {match[1]: match[0] for match in found}
     for entry in recipes.ENTRIES:
         assert entry.get("source", "").partition("](")[2] in lines[entry["config"]]
