@@ -38,12 +38,7 @@ NOT_MEASURED = {
         "extending": "2.6",
     },
     "setting, default or limit in code or in a recipe": {
-<<<<<<< HEAD
-        "augmentation": "0.1 0.2 0.5 0.65 0.75 1.0 30",
-=======
-        "README": "95",
         "augmentation": "0.1 0.2 0.5 0.65 0.75 1.0 30 0.25 0.999 2.3",
->>>>>>> 386ffe9f (Docs: 24 pages, one for each task; nine pages became sections)
         "custom_dataset": "30 95",
         "data_loading": "5 8 64 95",
         "data_preparation": "0.25 0 64",
