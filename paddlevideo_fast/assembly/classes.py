@@ -67,11 +67,11 @@ def summary(counts: np.ndarray, methods: Sequence[str]) -> str:
     if not len(present):
         return "no record of the training list has a class"
     most, fewest = int(np.argmax(counts)), int(present[np.argmin(counts[present])])
-    num_empty = len(counts) - len(present)
-    parts = [
-        f"{len(counts)} classes with {counts[fewest]:.0f} (class {fewest}) to {counts[most]:.0f} records "
-        f"(class {most}), median {np.median(counts[present]):g}",
-        *([f"{num_empty} without a record"] if num_empty else []),
-        f"balanced by {', '.join(methods)}" if methods else "not balanced",
-    ]
-    return f"training list: {'; '.join(parts)}"
+    each = f"{counts[fewest]:.0f} (class {fewest}) to {counts[most]:.0f} records (class {most})"
+    each += f", median {np.median(counts[present]):g}"
+    if counts[fewest] == counts[most]:
+        each = f"{counts[most]:.0f} records each"
+    text = f"training list: {len(counts)} classes with {each}"
+    if len(present) < len(counts):
+        text += f"; {len(counts) - len(present)} without a record"
+    return f"{text}; balanced by {', '.join(methods)}" if methods else f"{text}; no balancing"

@@ -53,7 +53,7 @@ def log_begin(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | Non
     ]
     cores = ",".join(map(str, available_cores()))
     threads = os.environ.get("OMP_NUM_THREADS", "1")
-    logger.info("%s CPU threads on cores %s; flags: %s", threads, cores, " ".join(flags) or "none")
+    logger.info("CPU threads: %s, on cores %s; Paddle flags: %s", threads, cores, " ".join(flags) or "none")
 
 
 def log_results(

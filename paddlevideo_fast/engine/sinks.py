@@ -155,11 +155,10 @@ def _valid_line(record: Record) -> str:
     if not record["num_samples"]:
         return f"END epoch:{record['epoch']:<3d} val: none of {record['num_failed']} samples decodes"
     replaced = _counted(record["num_replaced"], _REPLACED)
-    best = "".join(
-        f"; best epoch so far: {record['best_epoch']} ({name[len('best_') :]}: {value:.5f})"
-        for name, value in record.items()
-        if name.startswith("best_") and name != "best_epoch"
-    )
+    name = next((name for name in record if name.startswith("best_")), "")
+    best = f"; best epoch so far: {record['best_epoch']} ({name[5:]}: {record[name]:.5f})" if name else ""
+    if record.get("best_mean_of", 1) > 1:
+        best += f", by the mean of {record['best_mean_of']} validations in a row: {record['best_mean']:.5f}"
     return (
         f"END epoch:{record['epoch']:<3d} val loss_avg: {record['loss']:7.5f} "
         f"{_shares(record, '_avg')} over {record['num_samples']} samples"

@@ -9,8 +9,9 @@ import paddle
 import pytest
 
 from paddlevideo_fast.engine import CheckpointStore, TrainingInterrupted, load_checkpoint
-from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, Evaluation, restore
+from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, Evaluation, Recorder, restore
 from paddlevideo_fast.engine.callbacks.evaluation import Selection, best_of
+from paddlevideo_fast.engine.sinks import ConsoleSink
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.metrics import CenterCropMetric, MeanAveragePrecision, MultiCropMetric
 from paddlevideo_fast.modeling.weights import read_weights
@@ -33,7 +34,8 @@ class Script:
         epoch = self.trainer.state.epoch
         self.seen.append(epoch)
         check_stop()
-        return {"top1": self.top1[epoch - 1], "top5": 1.0, "loss": self.loss[epoch - 1], "num_samples": 16}
+        counts = {"num_samples": 16, "num_failed": 0, "num_replaced": 0}
+        return {"top1": self.top1[epoch - 1], "top5": 1.0, "loss": self.loss[epoch - 1], **counts}
 
 
 class Killed(BaseException):
@@ -175,11 +177,17 @@ def test_one_lucky_epoch_does_not_decide(make_trainer, lucky):
     assert trainer.state.best["top1"] == top1[best - 1]
 
 
-def test_the_best_is_shown_beside_the_last_and_how_it_was_chosen(make_trainer):
+def test_the_best_is_shown_beside_the_last_and_how_it_was_chosen(make_trainer, caplog):
     evaluator = Script(LUCKY, [1.0 - 0.01 * epoch for epoch in range(23)])
-    trainer = make_trainer([Evaluation(evaluator, None)], epochs=23)
+    trainer = make_trainer([Evaluation(evaluator, None), Recorder([ConsoleSink()])], epochs=23)
     evaluator.trainer = trainer
-    trainer.fit()
+    with caplog.at_level("INFO", logger="paddlevideo_fast"):
+        trainer.fit()
+    lines = [text for text in caplog.messages if " val loss" in text]
+    assert lines[0].endswith(f"; best epoch so far: 1 (top1: {LUCKY[0]:.5f})")
+    assert lines[-1].endswith(
+        "; best epoch so far: 14 (top1: 0.75000), by the mean of 5 validations in a row: 0.78750"
+    )
     state = trainer.state
     assert best_of(state.best, state.choice, state.last_validation) == (
         "top1 0.75, epoch 14, chosen from 23 validations by the mean of 5 in a row, 0.7875; "

@@ -54,7 +54,7 @@ def test_a_balanced_run_is_told_and_resumes_inside_an_epoch(run, tmp_path, capfd
 def test_a_plain_run_says_that_nothing_balances(run, capfd):
     assert run("epochs=1", "DATASET.valid.sampler=balanced", "validate=true") == 0
     told = capfd.readouterr().out
-    assert "median 2.5; not balanced" in told
+    assert "median 2.5; no balancing" in told
     assert "VideoDataset: sampler: balanced has no effect: an evaluation has each record once" in told
 
 

@@ -29,7 +29,8 @@ from tests.support.launching import MAIN, overriding
 def test_train_validate_and_test(tiny_config, tmp_path, run_main, records):
     done = run_main(tiny_config, "-o", "RUNTIME.allocator_strategy=naive_best_fit", fresh=True)
     cores = ",".join(map(str, available_cores()))
-    assert f"1 CPU threads on cores {cores}; flags: FLAGS_allocator_strategy=naive_best_fit" in done.stdout
+    flags = "FLAGS_allocator_strategy=naive_best_fit"
+    assert f"CPU threads: 1, on cores {cores}; Paddle flags: {flags}" in done.stdout
     if not paddle.is_compiled_with_cuda():  # without a device such a build warns that it finds no cuDNN
         assert done.stderr == ""  # the framework's import warnings stay off the console
     assert all(

@@ -62,7 +62,8 @@ class Recorder(Callback):
         counts = {"num_replaced": state.num_replaced, "num_skipped": state.num_skipped}
         self._write({"kind": "train_epoch", **where, **means, **counts, "sec": trainer.epoch_cost_sec})
         if state.last_validation.get("epoch") == state.epoch:
-            best = {f"best_{name}": value for name, value in state.best.items()}
+            choice = {name: value for name, value in state.choice.items() if name != "validations"}
+            best = {f"best_{name}": value for name, value in {**state.best, **choice}.items()}
             self._write({"kind": "valid", **where, **state.last_validation, **best})
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ def examined(config, monkeypatch):
         told = []
         result = diagnosis.examine(load_config(str(config(**values))), steps=4, progress=told.append)
         assert told[0].startswith("training list: ")
-        assert told[0].endswith("; not balanced")
+        assert told[0].endswith("; no balancing")
         assert told[1:4] == [
             "training 4 steps on the real loader",
             "reading alone, stage by stage",
