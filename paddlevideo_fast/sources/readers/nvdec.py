@@ -147,8 +147,7 @@ class NvdecReader(PyAVReader):
 
     def close(self) -> None:
         """See `VideoReader`."""
-        decoder = self._decoder
-        if not self._closed and decoder._codec is self._on_gpu and not decoder.damage:
+        if self._on_gpu is not None and not (self._closed or self._decoder.damage):
             _idle.put((os.getpid(), self._format), self._on_gpu)
         super().close()
 

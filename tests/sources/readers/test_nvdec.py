@@ -18,6 +18,7 @@ from paddlevideo_fast.machine import installed_gpus
 from paddlevideo_fast.sources.readers import nvdec
 from tests.loader import building
 from tests.support.exact_corpus import CORPUS, write_corpus_clip
+from tests.support.joined_clips import JOINED, write_joined_clip
 from tests.support.software_gpu import SoftwareGpu, open_in_software
 
 OPEN_ON_GPU = nvdec.open_on_gpu
@@ -28,6 +29,7 @@ SOME = (
     *("h264_10_bit.mkv", "h264_full_range.mp4", "h264_turned_90.mov", "h264_last_packets_lost.avi"),
     *("edit_list_two_parts.mp4", "hevc_open_gop.mkv", "vp9_odd_size.webm", "mpeg2.ts"),
 )
+JOINED_FILES = [next(name for name in JOINED if name.startswith(codec)) for codec in ("h264", "hevc")]
 FILES = [
     pytest.param(name, marks=() if name in SOME else pytest.mark.slow)
     for name in CORPUS
@@ -135,6 +137,13 @@ def test_other_videos_are_decoded_in_software(ending, codec, keys, reason, make_
     assert note.endswith("such videos are decoded in software")
 
 
+@pytest.mark.parametrize("name", JOINED_FILES)
+def test_headers_that_change_within_a_video(name, tmp_path, notes):
+    assert assert_same_frames(write_joined_clip(tmp_path, name).path) == 0
+    (note,) = notes()
+    assert "the headers change within a video" in note
+
+
 def fail(pictures):
     raise av.error.ExternalError(1, "the GPU is lost")
 
@@ -150,6 +159,8 @@ def test_a_gpu_that_gives_something_else(spoil, make_clip, tmp_path, notes, monk
     """Only a comparison shows that: an old card refuses a format, and crops at the left are not applied."""
     monkeypatch.setattr(nvdec, "open_on_gpu", partial(open_in_software, spoil=spoil))
     path = make_clip(tmp_path / "clip.mp4", 20)
+    with open_video(path, "nvdec") as reader:
+        assert not reader._decoder.damage
     for _ in range(2):
         assert_same_frames(path)
     assert SoftwareGpu.num_opened == 1
