@@ -1,21 +1,26 @@
-"""CPU time and wrong frames of OpenCV, decord, PyAV in sequence and our reader, also on prepared videos."""
+"""CPU time and wrong frames of readers of videos: ours, also on prepared videos, and others."""
 
 import importlib.util
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import av
 import cv2
 import numpy as np
 
 from benchmarks.measuring import Natural, Positive, quartiles, ratios, versions_of, write_clips, write_video
+from benchmarks.reader_trials import TorchCodec, given_of
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.loader.transforms import crop as crops
+from paddlevideo_fast.loader.transforms.geometry import ClipGeometry, Geometric
 from tests.support.numbered_clips import usual_scheduling
 
 PREPARED = "ours, prepared"
@@ -26,7 +31,46 @@ _ALONE = " (stream 1)"
 _SAME = 0.5
 _SMALL_PX = 32
 
-Read = Callable[[str, Sequence[int]], np.ndarray]
+# What is taken of a frame.
+WHOLE = "whole"
+CROPS: dict[str, Sequence[Geometric]] = {
+    WHOLE: (),
+    "center": (crops.Scale(256, fixed_ratio=False), crops.CenterCrop(224)),
+    "random": (crops.RandomResizedCrop(target_size=224),),
+}
+
+
+class Crop(NamedTuple):
+    """A part of each frame: left, top, width and height in pixels; and what draws it at 224×224."""
+
+    box: Sequence[int]
+    geometry: ClipGeometry
+
+    def cut(self, frames: np.ndarray) -> np.ndarray:
+        """The part of each frame, by OpenCV's plain resize."""
+        left, top, width, height = self.box
+        parts = frames[:, top : top + height, left : left + width]
+        return np.stack([cv2.resize(part, (self.geometry.width,) * 2) for part in parts])
+
+    def draw(self, frames: Iterable[tuple[Sequence[int], Any]], num_frames: int) -> np.ndarray:
+        """The part of each frame as our loader draws it, from pairs of the slots of a frame and the frame."""
+        resample = self.geometry.plan()
+        clip = np.empty(resample.shape(num_frames), np.uint8)
+        for slots, frame in frames:
+            resample.draw(frame, clip, slots)
+        return clip
+
+
+def _crop_of(frames: np.ndarray, steps: Sequence[Geometric], rng: np.random.Generator) -> Crop | None:
+    geometry = ClipGeometry(frames.shape[2], frames.shape[1])
+    for step in steps:
+        step.apply(geometry, rng)
+    (view,) = geometry.views
+    box = [round(side) for side in (view.left, view.top, view.width, view.height)]
+    return Crop(box, geometry) if steps else None
+
+
+Read = Callable[[str, Sequence[int], Crop | None], np.ndarray]
 
 
 def _sparse(num_frames: int, rng: np.random.Generator) -> list[int]:
@@ -75,18 +119,45 @@ def _in_sequence(path: str, indices: Sequence[int] | None = None) -> np.ndarray:
     return np.stack([frames[index] for index in (range(len(frames)) if indices is None else indices)])
 
 
-def _ours(path: str, indices: Sequence[int]) -> np.ndarray:
+def _ours(path: str, indices: Sequence[int], crop: Crop | None = None) -> np.ndarray:
     with open_video(path, "pyav") as reader:
-        return reader.read(indices)
+        if crop is None:
+            return reader.read(indices)
+        pictures = reader.frames(indices, (reader.width, reader.height), whole=False)
+        slotted = (
+            ([slot for slot, index in enumerate(indices) if index == number], picture)
+            for number, picture in pictures
+        )
+        return crop.draw(slotted, len(indices))
+
+
+def _then_cut(read: Callable[[str, Sequence[int]], np.ndarray]) -> Read:
+    def both(path: str, indices: Sequence[int], crop: Crop | None) -> np.ndarray:
+        frames = read(path, indices)
+        return frames if crop is None else crop.cut(frames)
+
+    return both
 
 
 READERS: dict[str, Read] = {
-    "OpenCV": _opencv,
-    BASELINE: _decord,
-    "PyAV in sequence": _in_sequence,
+    "OpenCV": _then_cut(_opencv),
+    BASELINE: _then_cut(_decord),
+    "PyAV in sequence": _then_cut(_in_sequence),
     "ours": _ours,
     PREPARED: _ours,
 }
+
+
+def _read_by_torchcodec(
+    worker: TorchCodec, path: str, indices: Sequence[int], crop: Crop | None
+) -> tuple[np.ndarray, float]:
+    """The frames, and the CPU time of the process that read them."""
+    part = {} if crop is None else {"box": crop.box, "size": crop.geometry.width}
+    answer = worker.ask({"path": path, "reads": [list(indices)], **part})
+    (frames,) = given_of(answer).reads if answer and answer["reads"] else (None,)
+    if frames is None:
+        raise ValueError("torchcodec gives no frames")
+    return np.stack(frames), answer["seconds"]
 
 
 # How `--codecs` encodes the first video: codec, ending, options, format of the pixels.
@@ -104,6 +175,8 @@ def run(
     clips: Path | None = None,
     prepared: Path | None = None,
     codecs: bool = False,
+    crop: Annotated[str, CROPS] = WHOLE,
+    torchcodec: Sequence[str] = (),
     rounds: Positive = 15,
     seed: Natural = 0,
 ) -> dict[str, Any]:
@@ -113,6 +186,10 @@ def run(
         clips: folder of videos; by default, three generated ones.
         prepared: output folder of data/prepare_videos.py for the same videos.
         codecs: also read the first video encoded in other codecs.
+        crop: end with 224×224 pixels of each frame, as tests ("center": the short side becomes 256) and
+            trainings ("random": RandomResizedCrop) take them.
+        torchcodec: also read with torchcodec or paddlecodec, which these Pythons have; they need OpenCV, and
+            FFmpeg's libraries in LD_LIBRARY_PATH.
         rounds: how often each reader reads each pattern.
         seed: of the frames; all readers read the same ones.
 
@@ -128,40 +205,75 @@ def run(
     Raises:
         PaddleVideoFastError: a prepared video is missing, or there are no videos.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        videos = _videos(clips) if clips else write_clips(Path(folder))
-        copies = {video: copy for video in videos if (copy := stream_alone(video, Path(folder)))}
+    cv2.setNumThreads(0)  # as in a worker
+    versions = versions_of("av", "decord", "decord2", "numpy", "opencv-python-headless", "opencv-python")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        readers = {name: partial(_timed, read) for name, read in READERS.items()}
+        for python in torchcodec:
+            worker = stack.enter_context(TorchCodec(python))
+            readers[worker.package] = partial(_read_by_torchcodec, worker)
+            versions[worker.package] = worker.version
+        measure = partial(_measure_clip, readers, CROPS[crop], rounds=rounds, seed=seed)
+        videos = _videos(clips) if clips else write_clips(folder)
+        copies = {video: copy for video in videos if (copy := stream_alone(video, folder))}
         files = [file for video in videos for file in (video, copies.get(video)) if file]
-        rows = [row for file in files for row in _measure_clip(file, prepared, rounds, seed)]
+        rows = [row for file in files for row in measure(file, prepared)]
         for name in CODECS if codecs else ():
-            rows += _measure_clip(_encoded(videos[0], Path(folder), name), None, rounds, seed)
-    packages = ("av", "decord", "decord2", "numpy", "opencv-python-headless", "opencv-python")
+            rows += measure(_encoded(videos[0], folder, name), None)
     groups = {"as_is": videos, "one_stream": [copies.get(video, video) for video in videos]}
     means = {
         pattern: {group: _means(rows, pattern, files) for group, files in groups.items()}
         for pattern in PATTERNS
     }
-    return {"versions": versions_of(*packages), "rows": rows, "means": means}
+    return {"versions": versions, "crop": crop, "rows": rows, "means": means}
 
 
-def _measure_clip(clip: Path, prepared: Path | None, rounds: int, seed: int) -> list[dict[str, Any]]:
+Timed = Callable[[str, Sequence[int], Crop | None], tuple[np.ndarray, float]]
+
+
+def _cropped(crop: Crop, frames: np.ndarray, reader: str) -> np.ndarray:
+    """Parts of frames by the resize of this reader: ours begin between two pixels, too."""
+    if READERS.get(reader) is not _ours:
+        return crop.cut(frames)
+    return crop.draw((([slot], frame) for slot, frame in enumerate(frames)), len(frames))
+
+
+def _timed(read: Read, path: str, indices: Sequence[int], crop: Crop | None) -> tuple[np.ndarray, float]:
+    began = time.process_time()
+    frames = read(path, indices, crop)
+    return frames, time.process_time() - began
+
+
+def _measure_clip(
+    readers: Mapping[str, Timed],
+    steps: Sequence[Geometric],
+    clip: Path,
+    prepared: Path | None,
+    rounds: int,
+    seed: int,
+) -> list[dict[str, Any]]:
     has_decord = importlib.util.find_spec("decord") is not None
     sources = {
         BASELINE: clip if has_decord else None,
         PREPARED: prepared and _prepared_file(clip, prepared),
     }
-    files = {name: file for name in READERS if (file := sources.get(name, clip)) is not None}
-    checks = {file: Check(_in_sequence(str(file))) for file in set(files.values())}
+    files = {name: file for name in readers if (file := sources.get(name, clip)) is not None}
+    whole = {file: _in_sequence(str(file)) for file in set(files.values())}
+    checks = {name: Check(whole[file]) for name, file in files.items()}
     rows = []
     for pattern, draw in PATTERNS.items():
         rng = np.random.default_rng(seed)
-        draws = [draw(checks[clip].num_frames, rng) for _ in range(rounds)]
         measured: dict[str, dict[str, Any]] = {
             name: {"seconds": [], "wrong": 0, "frames": 0, "error": None} for name in files
         }
-        for indices in draws:
+        for _ in range(rounds):
+            indices, crop = draw(len(whole[clip]), rng), _crop_of(whole[clip], steps, rng)
+            if crop is not None:
+                checks = {name: Check(_cropped(crop, whole[file], name)) for name, file in files.items()}
             for name, file in files.items():  # in turn: all see the same machine
-                _measure(measured[name], READERS[name], file, indices, checks[file])
+                read = partial(readers[name], str(file), indices, crop)
+                _measure(measured[name], read, indices, checks[name])
         seconds = {name: side.pop("seconds") for name, side in measured.items()}
         baseline = seconds.get(BASELINE, [])
         for name, side in measured.items():
@@ -170,16 +282,17 @@ def _measure_clip(clip: Path, prepared: Path | None, rounds: int, seed: int) -> 
     return rows
 
 
-def _measure(side: dict[str, Any], read: Read, file: Path, indices: Sequence[int], check: "Check") -> None:
+def _measure(
+    side: dict[str, Any], read: Callable[[], tuple[np.ndarray, float]], indices: Sequence[int], check: "Check"
+) -> None:
     if side["error"]:
         return
-    began = time.process_time()
     try:
-        frames = read(str(file), indices)
+        frames, seconds = read()
     except Exception as error:  # every reader has types of its own
         side["error"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
         return
-    side["seconds"].append(time.process_time() - began)
+    side["seconds"].append(seconds)
     side["frames"] += len(indices)
     side["wrong"] += check.count_wrong(frames, indices)
 

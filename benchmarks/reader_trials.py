@@ -343,41 +343,69 @@ TRIED = ("ours", "ours, nearest", "ours, checked", "decord", "OpenCV")
 
 
 def _torchcodec_outcomes(python: str, trials: Sequence[Trial]) -> tuple[str, list[str]]:
-    """The version of torchcodec, and its outcomes; its process is started anew where it dies or hangs."""
-    version = ""
-    outcomes: list[str] = []
-    while len(outcomes) < len(trials):
-        with subprocess.Popen(
-            [python, str(ROOT / "benchmarks" / "torchcodec_worker.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        ) as worker:
-            hello = _line(worker, 120)
-            if not hello:
-                raise PaddleVideoFastError(f"torchcodec does not start: {python} -c 'import torchcodec'")
-            version = hello["version"]
-            for trial in trials[len(outcomes) :]:
-                assert worker.stdin is not None
-                request = {"path": str(trial.path), "reads": trial.reads}
-                worker.stdin.write(json.dumps(request).encode() + b"\n")
-                worker.stdin.flush()
-                answer = _line(worker, _LIMIT_SEC)
-                outcomes.append(judge(trial, _pixels(answer)) if answer else DIED)
-                if not answer:
-                    break
-            worker.kill()
-    return version, outcomes
+    """The version of torchcodec, and its outcomes."""
+    with TorchCodec(python) as worker:
+        answers = (worker.ask({"path": str(trial.path), "reads": trial.reads}) for trial in trials)
+        outcomes = [
+            judge(trial, given_of(answer)) if answer else DIED for trial, answer in zip(trials, answers)
+        ]
+    return worker.version, outcomes
 
 
-def _line(worker: Any, limit_sec: float) -> Any:
-    """The next line of a process, or None where it ends or takes too long."""
-    ready, _, _ = select.select([worker.stdout], [], [], limit_sec)
-    line = worker.stdout.readline() if ready else b""
-    return json.loads(line) if line else None
+class TorchCodec:
+    """torchcodec in a process of its own, which is started anew where it dies or hangs.
+
+    Args:
+        python: interpreter that has torchcodec, or paddlecodec with Paddle.
+
+    Attributes:
+        package: torchcodec, or paddlecodec.
+        version: its version.
+
+    Raises:
+        PaddleVideoFastError: it does not start.
+    """
+
+    def __init__(self, python: str) -> None:
+        self._python = python
+        self._start()
+
+    def _start(self) -> None:
+        words = [self._python, str(ROOT / "benchmarks" / "torchcodec_worker.py")]
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self._process: Any = subprocess.Popen(words, env=one_thread, **streams)  # type: ignore[call-overload]
+        hello = self._line(120)
+        if not hello:
+            raise PaddleVideoFastError(f"torchcodec does not start: {self._python} -c 'import torchcodec'")
+        self.package, self.version = hello["package"], hello["version"]
+
+    def __enter__(self) -> "TorchCodec":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def ask(self, request: Mapping[str, Any]) -> Any:
+        """The answer to a request; None where the process died or hung."""
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        answer = self._line(_LIMIT_SEC)
+        if answer is None:
+            self.__exit__()
+            self._start()
+        return answer
+
+    def _line(self, limit_sec: float) -> Any:
+        """The next line of the process, or None where it ends or takes too long."""
+        ready, _, _ = select.select([self._process.stdout], [], [], limit_sec)
+        line = self._process.stdout.readline() if ready else b""
+        return json.loads(line) if line else None
 
 
-def _pixels(answer: dict[str, Any]) -> Given:
+def given_of(answer: Mapping[str, Any]) -> Given:
+    """What torchcodec gave, from the answer of its process."""
     reads = [
         read and [np.frombuffer(base64.b64decode(text), np.uint8).reshape(shape) for shape, text in read]
         for read in answer["reads"]

@@ -1,20 +1,38 @@
-"""Reads frames with torchcodec for benchmarks/reader_trials.py, in an environment without the toolkit.
+"""Reads frames with torchcodec for other benchmarks, in an environment without the toolkit.
 
 For each line on stdin, {"path": FILE, "reads": [[POSITION, ...], ...]} with positions from 0 to 1 in the
-video, it prints a line: {"announced": NUMBER OF FRAMES, "reads": [[[SHAPE, BASE64 OF PIXELS], ...], ...]};
-null stands for what torchcodec refuses. The first line is {"version": VERSION}.
+video, it prints a line: {"announced": NUMBER OF FRAMES, "reads": [[[SHAPE, BASE64 OF PIXELS], ...], ...],
+"seconds": CPU TIME}; null stands for what torchcodec refuses. Positions that are integers are frame numbers.
+With "box": [LEFT, TOP, WIDTH, HEIGHT] and "size", it gives this part of each frame, resized to a square. The
+first line is {"package": NAME, "version": VERSION}. Where torch is not installed, torchcodec is paddlecodec.
 """
 
 import base64
+import importlib.util
 import json
+import os
 import sys
+import time
 
-import torchcodec
-from torchcodec.decoders import VideoDecoder
+import cv2
+
+ANSWERS = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what packages print is no answer
+PACKAGE = "torchcodec"
+if importlib.util.find_spec("torch") is None:
+    import paddle
+
+    PACKAGE = "paddlecodec"
+
+    paddle.enable_compat(scope={"torchcodec"})
+
+import torchcodec  # noqa: E402
+from torchcodec.decoders import VideoDecoder  # noqa: E402
 
 
-def answer(path, reads):
+def answer(path, reads, box=None, size=None):
     """What torchcodec gives for the reads."""
+    began = time.process_time()
     try:
         decoder = VideoDecoder(path, dimension_order="NHWC", num_ffmpeg_threads=1)
         announced = len(decoder)
@@ -22,19 +40,34 @@ def answer(path, reads):
         if "libtorchcodec" in str(error):  # it finds no FFmpeg
             raise
         return {"announced": None, "reads": []}
-    return {"announced": announced, "reads": [_read(decoder, announced, positions) for positions in reads]}
+    found = [_read(decoder, announced, positions, box, size) for positions in reads]
+    seconds = time.process_time() - began
+    return {
+        "announced": announced,
+        "reads": [frames and _texts(frames) for frames in found],
+        "seconds": seconds,
+    }
 
 
-def _read(decoder, announced, positions):
+def _read(decoder, announced, positions, box, size):
+    indices = [at if isinstance(at, int) else int(at * announced) for at in positions]
     try:
-        frames = decoder.get_frames_at([int(position * announced) for position in positions]).data.numpy()
+        frames = list(decoder.get_frames_at(indices).data.numpy())
     except Exception:
         return None
+    if box is None:
+        return frames
+    left, top, width, height = box
+    return [cv2.resize(frame[top : top + height, left : left + width], (size, size)) for frame in frames]
+
+
+def _texts(frames):
     return [[list(frame.shape), base64.b64encode(frame.tobytes()).decode("ascii")] for frame in frames]
 
 
 if __name__ == "__main__":
-    answer(b"", [])
-    print(json.dumps({"version": torchcodec.__version__}), flush=True)
+    cv2.setNumThreads(0)
+    answer(os.devnull, [])
+    print(json.dumps({"package": PACKAGE, "version": torchcodec.__version__}), file=ANSWERS, flush=True)
     for line in sys.stdin:
-        print(json.dumps(answer(**json.loads(line))), flush=True)
+        print(json.dumps(answer(**json.loads(line))), file=ANSWERS, flush=True)
