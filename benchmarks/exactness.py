@@ -9,9 +9,10 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from benchmarks.measuring import Natural
-from benchmarks.reader_trials import READERS, Trial, reader_versions, silence
+from benchmarks.reader_trials import reader_versions
 from tests.support.exact_corpus import CORPUS, Clip, write_corpus_clip
 from tests.support.isolated import Lost, map_isolated
+from tests.support.judged_readers import READERS, Trial, silence
 from tests.support.numbered_clips import read_number
 
 _LIMIT_SEC = 60

@@ -70,7 +70,7 @@ def _crop_of(frames: np.ndarray, steps: Sequence[Geometric], rng: np.random.Gene
     return Crop(box, geometry) if steps else None
 
 
-Read = Callable[[str, Sequence[int], Crop | None], np.ndarray]
+Read = Callable[..., np.ndarray]  # takes a path and frame numbers; ours also a crop
 
 
 def _sparse(num_frames: int, rng: np.random.Generator) -> list[int]:
@@ -131,18 +131,10 @@ def _ours(path: str, indices: Sequence[int], crop: Crop | None = None) -> np.nda
         return crop.draw(slotted, len(indices))
 
 
-def _then_cut(read: Callable[[str, Sequence[int]], np.ndarray]) -> Read:
-    def both(path: str, indices: Sequence[int], crop: Crop | None) -> np.ndarray:
-        frames = read(path, indices)
-        return frames if crop is None else crop.cut(frames)
-
-    return both
-
-
 READERS: dict[str, Read] = {
-    "OpenCV": _then_cut(_opencv),
-    BASELINE: _then_cut(_decord),
-    "PyAV in sequence": _then_cut(_in_sequence),
+    "OpenCV": _opencv,
+    BASELINE: _decord,
+    "PyAV in sequence": _in_sequence,
     "ours": _ours,
     PREPARED: _ours,
 }
@@ -203,8 +195,10 @@ def run(
         "one_stream" over the copies and the clips that need none.
 
     Raises:
-        PaddleVideoFastError: a prepared video is missing, or there are no videos.
+        PaddleVideoFastError: a prepared video is missing, there are no videos, or --crop meets prepared ones.
     """
+    if prepared and crop != WHOLE:
+        raise PaddleVideoFastError(f"--prepared is for whole frames: leave --crop {crop} out")
     cv2.setNumThreads(0)  # as in a worker
     versions = versions_of("av", "decord", "decord2", "numpy", "opencv-python-headless", "opencv-python")
     with ExitStack() as stack:
@@ -229,9 +223,6 @@ def run(
     return {"versions": versions, "crop": crop, "rows": rows, "means": means}
 
 
-Timed = Callable[[str, Sequence[int], Crop | None], tuple[np.ndarray, float]]
-
-
 def _cropped(crop: Crop, frames: np.ndarray, reader: str) -> np.ndarray:
     """Parts of frames by the resize of this reader: ours begin between two pixels, too."""
     if READERS.get(reader) is not _ours:
@@ -241,21 +232,23 @@ def _cropped(crop: Crop, frames: np.ndarray, reader: str) -> np.ndarray:
 
 def _timed(read: Read, path: str, indices: Sequence[int], crop: Crop | None) -> tuple[np.ndarray, float]:
     began = time.process_time()
-    frames = read(path, indices, crop)
+    if crop is None:
+        frames = read(path, indices)
+    else:
+        frames = _ours(path, indices, crop) if read is _ours else crop.cut(read(path, indices))
     return frames, time.process_time() - began
 
 
 def _measure_clip(
-    readers: Mapping[str, Timed],
+    readers: Mapping[str, Callable[..., tuple[np.ndarray, float]]],
     steps: Sequence[Geometric],
     clip: Path,
     prepared: Path | None,
     rounds: int,
     seed: int,
 ) -> list[dict[str, Any]]:
-    has_decord = importlib.util.find_spec("decord") is not None
     sources = {
-        BASELINE: clip if has_decord else None,
+        BASELINE: clip if importlib.util.find_spec("decord") else None,
         PREPARED: prepared and _prepared_file(clip, prepared),
     }
     files = {name: file for name in readers if (file := sources.get(name, clip)) is not None}
@@ -275,9 +268,8 @@ def _measure_clip(
                 read = partial(readers[name], str(file), indices, crop)
                 _measure(measured[name], read, indices, checks[name])
         seconds = {name: side.pop("seconds") for name, side in measured.items()}
-        baseline = seconds.get(BASELINE, [])
         for name, side in measured.items():
-            costs = _costs(seconds[name], baseline) if not side["error"] else _costs([], [])
+            costs = _costs([] if side["error"] else seconds[name], seconds.get(BASELINE, []))
             rows.append({"clip": clip.name, "pattern": pattern, "reader": name, **costs, **side})
     return rows
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from benchmarks.claims import CLAIMS
 from benchmarks.measuring import ROOT, load
-from benchmarks.reader_trials import REFUSED, REPLACED, RIGHT, WITHOUT_A_WORD
 from paddlevideo_fast.apps.zoo.zoo import read_zoo
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.extensions.report import picture
+from tests.support.judged_readers import REFUSED, REPLACED, RIGHT, WITHOUT_A_WORD
 
 _BLOCK = re.compile(r"<!-- results: (\w+) -->\n\n?(\|.*\n)(\|-.*\n)((?:\|.*\n)*)\n?(?=<!-- end -->)")
 RECIPES = {"tsm": "TSM", "slowfast": "SlowFast"}

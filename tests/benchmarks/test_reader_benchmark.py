@@ -9,10 +9,10 @@ import pytest
 from benchmarks import duplicates, loader, pipeline, reader_trials
 from benchmarks import reader as bench
 from benchmarks.measuring import write_clips
-from benchmarks.reader_trials import ANOTHER, REFUSED, RIGHT, SPOILT, Given
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import BadSampleShareError, PaddleVideoFastError
 from paddlevideo_fast.loader import ClipRequest, Pipeline, VideoRecord
+from tests.support.judged_readers import ANOTHER, REFUSED, RIGHT, SPOILT, Given, judge, outcome_of
 
 HAS_DECORD = importlib.util.find_spec("decord") is not None
 
@@ -73,11 +73,27 @@ def test_of_several_streams_the_same_one_is_compared_too(two_streams):
         assert means["one_stream"]["ours"] == pytest.approx(rows["two (stream 1).mp4", "ours"]["ratio"])
 
 
+@pytest.mark.parametrize("name", ["center", "random"])
+def test_crops_show_the_same_part(make_clip, tmp_path, name):
+    """By our loader's resampling and by OpenCV's plain one; an exact reader gives no wrong crop."""
+    path = make_clip(tmp_path / "clip.mp4", 20, size=(480, 320))
+    frames = bench._in_sequence(str(path))
+    crop = bench._crop_of(frames, bench.CROPS[name], np.random.default_rng(0))
+    ours = bench._ours(str(path), [3, 8], crop)
+    assert ours.shape == (2, 224, 224, 3)
+    assert np.abs(ours - crop.cut(frames[[3, 8]]).astype(int)).mean() < 8
+    rows = bench.run(tmp_path, rounds=1, crop=name)["rows"]
+    assert all(row["wrong"] == 0 for row in rows if row["reader"] == "ours")
+    assert bench.Check(crop.cut(frames)).count_wrong(crop.cut(frames[[3, 9]]), [3, 8]) == 1
+
+
 def test_missing_videos_are_named(make_clip, tmp_path):
     clip = make_clip(tmp_path / "clip.mp4", 5)
     (tmp_path / "empty").mkdir()
     with pytest.raises(PaddleVideoFastError, match=r"no prepared video of clip\.mp4"):
         bench.run(clip.parent, tmp_path / "empty", rounds=1)
+    with pytest.raises(PaddleVideoFastError, match="leave --crop center out"):
+        bench.run(clip.parent, tmp_path, crop="center")
     with pytest.raises(PaddleVideoFastError, match="has no video that decodes"):
         bench._videos(tmp_path / "empty")
     with pytest.raises(PaddleVideoFastError, match=r"clip\.mp4: no such folder of videos"):
@@ -179,7 +195,7 @@ def test_what_is_missing_is_named(pair, tmp_path, monkeypatch):
 def test_a_trial_tells_other_frames_and_other_pixels(tmp_path):
     (trial,) = reader_trials.sequence_trials(tmp_path, 1, seed=0)
     assert trial.group == "joined"
-    assert reader_trials.outcome_of("ours", trial) == RIGHT
+    assert outcome_of("ours", trial) == RIGHT
     with open_video(trial.path) as reader:
         count = reader.num_frames
         frames = [reader.read([int(position * count) for position in positions]) for positions in trial.reads]
@@ -191,6 +207,6 @@ def test_a_trial_tells_other_frames_and_other_pixels(tmp_path):
     ):
         changed = [list(read) for read in frames]
         changed[3] = None if change(frames[3][0]) is None else [*map(change, frames[3])]
-        assert reader_trials.judge(trial, Given(count, changed)) == outcome
+        assert judge(trial, Given(count, changed)) == outcome
     later = [[*read[1:], frames[0][0]] for read in frames[1:]]
-    assert reader_trials.judge(trial, Given(count, [frames[0], *later])) == ANOTHER
+    assert judge(trial, Given(count, [frames[0], *later])) == ANOTHER

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from benchmarks.measuring import load
-from benchmarks.reader_trials import READERS, REFUSED, REPLACED, RIGHT, WITHOUT_A_WORD, Trial, judge
 from paddlevideo_fast.decode import check_video, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.damaged_clips import NUM_FRAMES, damaged, write_sources
+from tests.support.judged_readers import READERS, REFUSED, REPLACED, RIGHT, WITHOUT_A_WORD, Trial, judge
 from tests.support.numbered_clips import packets_of, read_number, write_clip
 
 # Files in which libav reads on behind a hole, and that are written fast.
