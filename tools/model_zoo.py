@@ -56,13 +56,12 @@ def _row(result: Published, notes: dict[tuple[str, ...], int]) -> str:
     if result.options:
         config += f"<sup>{notes.setdefault(result.options, len(notes) + 1)}</sup>"
     cells = [
-        f"[{result.name}]({result.paper})",
-        result.training,
+        f"[{result.name}]({result.paper})" + (f", {result.training}" if result.training else ""),
         result.frames,
         result.views,
         f"{result.top1:.2f}",
         "" if result.top5 is None else f"{result.top5:.2f}",
-        f"[{result.toolkit}]({result.source}), `{result.converter}`",
+        f"[`{result.converter}`]({result.source})",
         config,
         f"[{result.weights.rsplit('.', 1)[1]}]({result.weights})",
     ]

@@ -40,7 +40,7 @@ NOT_MEASURED = {
     "setting, default or limit in code or in a recipe": {
         "augmentation": "0.1 0.2 0.5 0.65 0.75 1.0 30 0.25 0.999 2.3",
         "custom_dataset": "30 95",
-        "data_loading": "5 8 64 95",
+        "data_loading": "5 64 95",
         "data_preparation": "0.25 0",
         "distributed": "1.92 2 25 30 64 200 900",
         "evaluation": "30 95",
@@ -53,14 +53,17 @@ NOT_MEASURED = {
         "multigrid": "1.1 1.5",
         "migrating": "2",
         "performance": "0 2 4 512 4096",
-        "prepared_packed": "0.25 1 4 10 64",
+        "prepared_packed": "0.25 4 10",
         "training": "0.1",
     },
-    "setting of a measurement": {"benchmarks": "20", "measurements": "0.05 2 2.5 4 0.7071"},
+    "setting of a measurement": {
+        "benchmarks": "20",
+        "prepared_packed": "20",
+        "measurements": "0.05 2 2.5 4 0.7071",
+    },
     "chance: 1 / number of classes": {
         "measurements": "12.5 16.7 25",
         "faq": "5",
-        "augmentation": "25",
         "quick_start": "12.5",
     },
     "computed from sizes that the page names": {
@@ -71,7 +74,6 @@ NOT_MEASURED = {
         "fine_tuning": "6",
         "few_videos": "2 3.2 8 64 347 770 2,048",
         "multigrid": "0.7143 1.5 3.4 5",
-        "prepared_packed": "4.8 10.8 11 36",
     },
     "published by others, with the source beside it": {
         "faq": "19 22.3",
@@ -181,6 +183,8 @@ def held() -> dict[str, list[str]]:
             *(f"{ratio:.1f}" for ratio in from_decord),
         ],
         "measurements": [
+            *(f"{value:.0f}" for value in (remote["delay_ms"], remote["step_ms"], faster["step_ms"])),
+            f"{prefetch['no prefetch']:.2f}",
             *(f"{share:.2f}" for share in from_decord2),
             *(f"{ratio:.1f}" for ratio in without_nasa),
             *(f"{100 * top1:.1f}" for _, top1 in causes),
@@ -208,10 +212,6 @@ def held() -> dict[str, list[str]]:
         "migrating": gain("tsm"),
         "performance": [f"{one / two:.2f}", f"{scale['speedup']:.1f}"],
         "quick_start": minutes,
-        "prepared_packed": [
-            *(f"{value:.0f}" for value in (remote["delay_ms"], remote["step_ms"], faster["step_ms"])),
-            f"{prefetch['no prefetch']:.2f}",
-        ],
     }
 
 
