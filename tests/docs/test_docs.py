@@ -82,6 +82,13 @@ def test_every_page_has_its_twin():
     assert len(NAMES) == len(list((DOCS / "en").rglob("*.md")))
 
 
+def test_the_pages_stay_few_and_short():
+    """One page for each task; the reference is generated, and counts as a page only."""
+    words = {name: len((DOCS / "en" / name).read_text(encoding="utf-8").split()) for name in NAMES}
+    assert len(words) <= 24
+    assert sum(number for name, number in words.items() if name != "config_reference.md") <= 55_000
+
+
 @pytest.mark.parametrize(("one", "other"), TWINS, ids=lambda page: name_of(page))
 def test_twins_have_the_same_headings_and_blocks(one, other):
     def levels(page):
