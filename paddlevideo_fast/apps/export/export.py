@@ -238,6 +238,10 @@ def _write(source: Source, targets: Sequence[Target], files: ExportedFiles, devi
     source.recipe = source.recipe.with_settings(checksums=checksums)
     settings_target.write(source, prefix)
     read = read_recipe(files.settings).settings
+    written = ", ".join(
+        f"{file.name} ({file.stat().st_size / 1e6:.1f} MB)" for file in (*files.programs, files.params)
+    )
+    logger.info("written: %s; they stay if they give the network's logits", written)
     for check in checks:
         verify(source, check, read.checksums)
     if device != "cpu":
