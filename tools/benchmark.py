@@ -33,6 +33,7 @@ BENCHMARKS = {
     "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",
     "networks": "parameters and multiply-adds of the networks of built-in configs",
     "paddlevideo": "from a file to a training clip, against PaddleVideo's own pipelines",
+    "paddlevideo_runs": "training and test with PaddleVideo and with ours: time, memory, losses",
     "pipeline": "from a file to a training clip, against decord, PIL and float32",
     "programs": "exported networks in float32 and in int8: time, size, top-1 of trained ones; ONNX on a GPU",
     "reader": "CPU time and wrong frames: OpenCV, decord, PyAV in sequence, ours, ours on prepared videos",
