@@ -10,6 +10,7 @@ from pathlib import Path
 
 import paddle
 import pytest
+import yaml
 
 from benchmarks import (
     cpu,
@@ -19,13 +20,15 @@ from benchmarks import (
     live,
     loader,
     paddlevideo,
+    paddlevideo_runs,
     pipeline,
     programs,
     reader,
     scale,
     train,
+    trainer,
 )
-from benchmarks.measuring import ROOT, as_text, in_turn, write_clips
+from benchmarks.measuring import ROOT, as_text, in_turn, tsm_pipeline, write_clips
 from paddlevideo_fast.apps.doctor.device_check import no_gpu
 from paddlevideo_fast.apps.predict.program import ProgramOptions
 from paddlevideo_fast.config import load_config
@@ -452,6 +455,37 @@ def test_paddlevideo_is_measured_from_a_checkout(measure, tmp_path):
     found = measure("paddlevideo", clip, "--paddlevideo", tmp_path, "--rounds", 1)
     assert [row["recipe"] for row in found["rows"]] == ["tsm", "slowfast"]
     assert all(row["paddlevideo_ms"] > 0 < row["ms"] for row in found["rows"])
+
+
+# PaddleVideo in small: a network of its config, and a script with its flags, which is ours
+_SCRIPT = "import runpy, sys\nsys.argv[0] = {0!r}\nrunpy.run_path({0!r}, run_name='__main__')\n"
+
+
+@pytest.mark.slow
+def test_whole_runs_are_measured_from_a_checkout(measure, tmp_path):
+    clips, checkout = write_clips(tmp_path, 5, 100), tmp_path / "checkout"
+    words = ["paddlevideo_runs", *clips, "--paddlevideo", checkout, "--networks", "tsm", "--rounds", 1]
+    with pytest.raises(PaddleVideoFastError, match="is no checkout of PaddleVideo"):
+        paddlevideo_runs.run(clips, paddlevideo=checkout)
+    (checkout / "paddlevideo/tasks").mkdir(parents=True)
+    config = {
+        "MODEL": trainer.MODEL,
+        "DATASET": {split: {"format": "VideoDataset"} for split in ("train", "valid", "test")},
+        "PIPELINE": {split: tsm_pipeline(112) for split in ("train", "valid", "test")},
+        "OPTIMIZER": trainer.OPTIMIZER,
+    }
+    file = checkout / "configs/recognition/tsm/tsm_k400_videos.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(yaml.safe_dump(config))
+    words += ["--steps", 2, "--output", tmp_path / "runs"]
+    (checkout / "main.py").write_text(_SCRIPT.format(str(ROOT / "tools/main.py")))
+    found = measure(*words)
+    assert [row["part"] for row in found["rows"]] == [
+        *("start", "step", "epoch with validation", "test", "training")
+    ]
+    assert all(0 < row["cpu_ratio"] < 10 for row in found["rows"] if row["part"] != "start")
+    assert found["losses"] == {"tsm": 0}  # both sides are ours
+    assert min(found["mib"]["tsm"]) > 100
 
 
 _TWO_RUNS = """
