@@ -30,6 +30,7 @@ _NETWORKS: dict[str, tuple[str, dict[str, Any], list[Any], int]] = {
     "tsm": ("tsm/tsm_k400_videos.yaml", {"drop_ratio": 0.0}, _SCALE, 128),
     "slowfast": ("slowfast/slowfast.yaml", {"dropout_rate": 0.0, "crop_size": 64}, _WHOLE, 64),
 }
+_TESTED = ("tsm",)  # PaddleVideo's test of SlowFast ends in an error of NumPy 2
 _RATE = {"name": "PiecewiseDecay", "boundaries": [100], "values": [1e-4, 1e-4]}
 _CODES = re.compile(r"\x1b\[\d*m")
 _LOSS = re.compile(r"train step:\d+ .*?loss: ([\d.]+)")
@@ -114,10 +115,7 @@ def _prepare(name: str, videos: Sequence[Path], paddlevideo: Path, folder: Path,
         others = ("Image2Array", "Normalization", "PackOutput")
         kept = [step for step in section["transform"] if next(iter(step)) in others]
         section["transform"] = [*geometry, *kept]
-    for key in ("num_ensemble_views", "num_spatial_crops"):  # a test of one view
-        config["DATASET"]["test"].pop(key, None)
     config["OPTIMIZER"] |= {"learning_rate": _RATE}
-    config["METRIC"] = {"name": "CenterCropMetric"}
     config |= {"epochs": _EPOCHS, "log_interval": 1, "model_name": name, "save_interval": 100}
     (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     paddle.seed(0)
@@ -135,7 +133,6 @@ def _measure(config: Path, root: Path, folder: Path, threads: int, steps: int) -
     if root == ROOT:  # PaddleVideo writes no report
         common += ["-o", "report=false", *(["-o", f"num_threads={threads}"] if threads else [])]
     training = _run(folder / "train", root, script, [*common, "--validate"], threads)
-    test = _run(folder / "test", root, script, [*common, "--test"], threads)
     clocks = training["steps"]
     each = [[after - before for before, after in zip(*pair)] for pair in zip(clocks, clocks[1:])]
     within = [one for number, one in enumerate(each, start=1) if number % steps]
@@ -145,9 +142,11 @@ def _measure(config: Path, root: Path, folder: Path, threads: int, steps: int) -
         "start": [max(first - one, 0.0) for first, one in zip(clocks[0], step)],
         "step": step,
         "epoch with validation": epoch,
-        "test": [test["cpu_sec"], test["wall_sec"]],
         "training": [training["cpu_sec"], training["wall_sec"]],
     }
+    if folder.parent.name in _TESTED:
+        test = _run(folder / "test", root, script, [*common, "--test"], threads)
+        sec["test"] = [test["cpu_sec"], test["wall_sec"]]
     log = _CODES.sub("", (folder / "train.log").read_text(encoding="utf-8"))
     return {"sec": sec, "mib": training["mib"], "losses": [float(loss) for loss in _LOSS.findall(log)]}
 

@@ -481,7 +481,7 @@ def test_whole_runs_are_measured_from_a_checkout(measure, tmp_path):
     (checkout / "main.py").write_text(_SCRIPT.format(str(ROOT / "tools/main.py")))
     found = measure(*words)
     assert [row["part"] for row in found["rows"]] == [
-        *("start", "step", "epoch with validation", "test", "training")
+        *("start", "step", "epoch with validation", "training", "test")
     ]
     assert all(0 < row["cpu_ratio"] < 10 for row in found["rows"] if row["part"] != "start")
     assert found["losses"] == {"tsm": 0}  # both sides are ours
