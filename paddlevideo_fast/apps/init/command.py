@@ -162,6 +162,7 @@ def _run(args: argparse.Namespace) -> int:
         numbers["train"],
         statistics.median(probe.still for probe in kept),
         statistics.median(probe.seconds for probe in kept),
+        statistics.median(min(probe.size) for probe in kept),
     )
     options = () if asked else choice.choices(has_gpu, traits)
     recipe = asked or Recipe(recipe_of(options[0].network, has_gpu))

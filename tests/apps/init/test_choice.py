@@ -144,7 +144,9 @@ def test_names_that_suggest_groups_are_told_with_what_to_type(tmp_path, videos, 
 
 def test_weights_and_the_camera_decide(monkeypatch):
     def names(has_gpu, **changes):
-        traits = choice.Traits(**{"num_videos": 60, "still": 0.1, "seconds": 4.0, **changes})
+        traits = choice.Traits(
+            **{"num_videos": 60, "still": 0.1, "seconds": 4.0, "short_side": 64, **changes}
+        )
         return [each.network for each in choice.choices(has_gpu, traits)]
 
     monkeypatch.setattr(choice, "has_weights", lambda name: True)
@@ -153,6 +155,7 @@ def test_weights_and_the_camera_decide(monkeypatch):
     monkeypatch.setattr(choice, "has_weights", lambda name: False)
     assert names(False) == ["tsm", "x3d"]
     assert names(False, still=0.6) == ["x3d", "tsm"]
+    assert names(False, still=0.6, short_side=240) == ["tsm", "x3d"]  # 64 pixels show too little of it
     assert names(False, still=0.6, seconds=90.0) == ["tsm", "x3d"]  # a clip of X3D is too short a part
     assert 'pip install "paddlevideo_fast[weights]"' in choice.advice(False)
     assert names(True)[0] == "tsm"
