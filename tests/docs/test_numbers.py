@@ -41,7 +41,7 @@ NOT_MEASURED = {
         "custom_dataset": "30 95",
         "data_loading": "5 64 95",
         "data_preparation": "0.25 0",
-        "distributed": "1.92 2 25 30 64 200 900",
+        "distributed": "1.92 2 30 64 200 900",
         "evaluation": "30 95",
         "faq": "0.1 95",
         "fast_transformers": "0.1",
