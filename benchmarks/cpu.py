@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from benchmarks.cpu_child import NETWORKS, OPERATORS, RUNTIMES
 from benchmarks.measuring import ROOT, Positive, json_of_process, medians_in_turn
 from benchmarks.networks import write_random_weights
+from paddlevideo_fast.apps.doctor.command import timed_progress
 from paddlevideo_fast.apps.export.export import ExportOptions, export_model
-from paddlevideo_fast.cli import timed_progress
 from paddlevideo_fast.config import load_config
 
 _CHILD = Path(__file__).with_name("cpu_child.py")

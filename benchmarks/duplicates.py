@@ -173,7 +173,7 @@ def _found(folder: Path, copies: dict[str, str]) -> dict[str, Any]:
     output = folder / "pairs.jsonl"
     began = time.process_time()
     with contextlib.redirect_stdout(io.StringIO()):
-        check(["--duplicates", "--root", str(folder), "--output", str(output), "--workers=1"])
+        check(["--duplicates", str(folder), "--output_file", str(output), "--workers=1"])
     spent_sec = time.process_time() - began
     pairs = [tuple(Path(video["path"]).name for video in one["videos"]) for one in _lines(output)]
     fingerprints = _lines(output.with_suffix(".fingerprints.jsonl"))

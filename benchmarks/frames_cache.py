@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 
 from benchmarks.measuring import ROOT, Positive, children_sec, write_clips, write_list, write_video
-from paddlevideo_fast.cli import timed_progress
+from paddlevideo_fast.apps.doctor.command import timed_progress
 from paddlevideo_fast.cli.commands import COMMANDS
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_video
 from paddlevideo_fast.errors import PaddleVideoFastError

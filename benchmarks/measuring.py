@@ -25,7 +25,7 @@ import av
 import numpy as np
 
 from paddlevideo_fast.cli import add_config_arguments
-from paddlevideo_fast.command_line import count
+from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.extensions.report import save_json
 from paddlevideo_fast.machine import num_cores
@@ -179,7 +179,7 @@ Natural: TypeAlias = Annotated[int, count(0)]
 Positive: TypeAlias = Annotated[int, count(1)]
 
 
-def add_options(parser: argparse.ArgumentParser, run: Callable[..., Any]) -> None:
+def add_options(parser: CommandParser, run: Callable[..., Any]) -> None:
     """Adds an option for each argument of a benchmark's `run`, and those of `show_run`.
 
     The docstring of `run` has their help. An argument without a default is a word, or an option that must be

@@ -15,7 +15,7 @@ from typing import Any
 import paddle
 
 from benchmarks.measuring import ROOT, Positive, children_sec
-from paddlevideo_fast.cli import timed_progress
+from paddlevideo_fast.apps.doctor.command import timed_progress
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
 from paddlevideo_fast.extensions.report import save_json

@@ -9,7 +9,9 @@ import copy
 import inspect
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+import textwrap
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 from paddlevideo_fast.errors import UsageError
@@ -37,10 +39,18 @@ def option(text: str | None = None, **keywords: Any) -> dict[str, Any]:
     return {"help": text, **keywords}
 
 
-def add_options(parser: argparse._ActionsContainer, options: Mapping[str, Mapping[str, Any]]) -> None:
-    """Adds a table of options: from their names, such as `-b --batch_size`, to what `add_argument` takes."""
+def add_options(
+    parser: argparse.ArgumentParser, options: Mapping[str, Mapping[str, Any]], rare: Collection[str] = ()
+) -> None:
+    """Adds a table of options: from their names, such as `-b --batch_size`, to what `add_argument` takes.
+
+    Args:
+        parser: a `CommandParser`.
+        options: the table.
+        rare: names in the table whose options help shows last.
+    """
     for names, keywords in options.items():
-        parser.add_argument(*_both_spellings(names.split()), **keywords)
+        parser.add_argument(*names.split(), **{"rare": names in rare, **keywords})
 
 
 def _both_spellings(names: Sequence[str]) -> list[str]:
@@ -51,12 +61,26 @@ def _both_spellings(names: Sequence[str]) -> list[str]:
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Shows each flag with _ alone."""
+    """Shows a flag by its letter and its first name, in at most 100 columns."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30, width=min(shutil.get_terminal_size().columns, 102) - 2)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         shown = copy.copy(action)
-        shown.option_strings = [name for name in action.option_strings if "-" not in name[2:]]
+        letters = [name for name in action.option_strings if name[1] != "-"]
+        shown.option_strings = [*letters, _name_of(action)] if action.option_strings else []
         return super()._format_action_invocation(shown)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = text.strip().split("\n\n")
+        return "\n\n".join(part if "\n " in part else textwrap.fill(part, width) for part in parts)
+
+
+def _name_of(action: argparse.Action) -> str:
+    """The name that help gives to an argument."""
+    long = (name for name in action.option_strings if name.startswith("--"))
+    return next(long, str(action.metavar or action.dest))
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -64,7 +88,7 @@ class CommandParser(argparse.ArgumentParser):
 
     Args:
         name: of the command, such as "export".
-        description: the text of its help, lines as they are.
+        description: one sentence, a paragraph `Examples:`, and what else help says after the flags.
         rules: gets the parser and each command line; reports flags that do not fit each other by `error`.
         vocabulary: from the name of a flag to what `add_argument` takes, where a call says nothing else.
         options: as of `ArgumentParser`.
@@ -76,38 +100,49 @@ class CommandParser(argparse.ArgumentParser):
         description: str | None,
         rules: Rules = lambda parser, args: None,
         vocabulary: Mapping[str, Mapping[str, Any]] | None = None,
+        epilog: str = "",
         **options: Any,
     ) -> None:
         self._rules = rules
         self._vocabulary = vocabulary or {}
-        self.hint_at_key: Callable[[str], str] = lambda name: (
-            ""
-        )  # where an unknown flag is a key of the config
+        self.hint_at_key: Callable[[str], str] | None = None  # where an unknown flag is a key of the config
         self._words: dict[str, tuple[argparse.Action, bool]] = {}  # see `positional` of `add_argument`
+        self._renamed: dict[str, str] = {}  # earlier name of a flag → its name
+        sentence, *others = inspect.cleandoc(description or "").split("\n\n")
+        examples = [part for part in others if part.startswith("Example")]
         super().__init__(
             prog=f"{PROGRAM} {name}".rstrip(),
-            description=inspect.cleandoc(description or ""),
+            usage=argparse.SUPPRESS,
+            description="\n\n".join([sentence, *examples]),
+            epilog="\n\n".join([*(part for part in others if part not in examples), epilog]),
             formatter_class=_Help,
             **options,
         )
+        self._positionals.title, self._optionals.title = "what it needs", "what you may want"
+        self._rare = self.add_argument_group("rare")
 
-    def add_argument(self, *names: Any, positional: str = "", **options: Any) -> argparse.Action:
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
         """Adds an argument.
 
         Args:
-            names: of the argument.
-            positional: the name of a word without a flag that may stand for the flag.
-            options: as of `ArgumentParser.add_argument`; a flag of the vocabulary needs none.
+            names: of the argument; help shows a letter and the first of the others.
+            options: as of `ArgumentParser.add_argument`; a flag of the vocabulary needs none. Of a flag also
+                positional, the name of a word that may stand for it; was, its earlier names: typing one is an
+                error that says the name; and rare: help shows it last.
         """
         if not names[0].startswith("-"):
             return super().add_argument(*names, **options)
-        options = {**self._vocabulary.get(names[0], {}), **options}
+        options = {"positional": "", "was": "", **self._vocabulary.get(names[0], {}), **options}
+        positional, was = options.pop("positional"), options.pop("was")
+        rare = options.pop("rare", False) or bool(positional)
         if positional:
             required = options.pop("required", False)
             known = {key: options[key] for key in ("type", "help") if key in options}
             super().add_argument(positional, nargs="?", **known)
             options["help"] = f"the same as {positional}"
-        action = super().add_argument(*_both_spellings(names), **options)
+        group = self._rare if rare else self._positionals if options.get("required") else self._optionals
+        action = group.add_argument(*_both_spellings(names), **options)
+        self._renamed.update(dict.fromkeys(was.split(), positional or _name_of(action)))
         if positional:
             self._words[positional] = action, required
         return action
@@ -130,18 +165,6 @@ class CommandParser(argparse.ArgumentParser):
         self._rules(self, parsed)
         return parsed
 
-    def require(self, args: argparse.Namespace, *names: str) -> None:
-        """Checks that flags are given.
-
-        Raises:
-            UsageError: one is missing.
-        """
-        for name in names:
-            if getattr(args, name) is None:
-                words = (word for word, (action, _) in self._words.items() if action.dest == name)
-                shown = next(words, f"--{name}")
-                self.error(f"{shown} is missing: {self._help_of(shown)}")
-
     def error(self, message: str) -> NoReturn:
         """Raises a `UsageError`."""
         message = re.sub(r"^argument ((?:-\w/)?(--\w+)|-\w)[^:]*", lambda at: at[2] or at[1], message)
@@ -150,14 +173,12 @@ class CommandParser(argparse.ArgumentParser):
             names = missing[1].split("/")
             name = next((name for name in names if name.startswith("--")), names[0])
             message = f"{name} is missing: {self._help_of(name)}"
-        unknown = re.match(r"unrecognized arguments: (--\w[\w-]*)", message)
+        unknown = re.match(r"unrecognized arguments: --(\w[\w-]*)", message)
         if unknown:
             names = [flag[2:] for flag in self._option_string_actions if flag.startswith("--")]
-            message += self.hint_at_key(unknown[1][2:]) or did_you_mean(unknown[1][2:], names).partition(
-                "; known"
-            )[0].replace("mean '", "mean '--")
-        if re.match(r"unrecognized arguments: -p\b", message) and "-w" in self._option_string_actions:
-            message += "; give weights with -w"  # -p of PaddleVideo's export_model.py
+            similar = did_you_mean(unknown[1], names).partition("; known")[0]
+            key = self.hint_at_key(unknown[1]) if self.hint_at_key else ""
+            message += key or similar.replace("mean '", "mean '--")
         raise UsageError(f"{message}; {self.prog} --help  shows the flags")
 
     def _help_of(self, name: str) -> str:
@@ -176,6 +197,9 @@ class CommandParser(argparse.ArgumentParser):
         return ""
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
-        """An abbreviation of a flag with two spellings means one flag."""
+        """An abbreviation of a flag with two spellings means one flag; an earlier name is an error."""
+        typed = option_string.partition("=")[0]
+        if name := self._renamed.get(typed[:2] + typed[2:].replace("-", "_")):
+            self.error(f"{typed} is now {name}: {self._help_of(name)}")
         matches = super()._get_option_tuples(option_string)
         return list({id(one[0]): one for one in reversed(matches)}.values())

@@ -50,15 +50,17 @@ STEPS: dict[str, str] = {
     "check": f"data check {_LIST}",
     "prepare": f"data prepare {_LIST} --output prepared --short_side 64",
     "pack": f"data pack {_LIST} --output packed --short_side 64",
-    "extract": "data extract --root data/motion/train --output frames --level 1 --workers 1",
+    "extract": "data extract data/motion/train --output frames --level 1 --workers 1",
     "train": f"train -c tsm_motion --validate --max_iters=1 {_RUN}",
     "test": f"test -c tsm_motion -w {_BEST} {_RUN}",
     "export": f"export -c tsm_motion -w {_BEST} --uint8 {' '.join(_SMALL)}",
     "predict": "predict -i data/motion/valid --model_file inference/TSM_motion --json",
-    "convert": f"convert --from paddlevideo --src {_BEST} --to x.pdparams -c tsm_motion {' '.join(_SMALL)}",
+    "convert": f"convert tsm_motion --from paddlevideo --src {_BEST} --output_file x.pdparams "
+    f"{' '.join(_SMALL)}",
     "doctor": f"doctor -c tsm_motion --steps 2 {_RUN}",
     "plan": "plan -c slowfast_multigrid --clips 1000 --no-measure",
-    "init": "init data/motion/train.list --valid data/motion/valid.list --output my_set --recipe tsm_motion",
+    "init": "init data/motion/train.list --valid_list data/motion/valid.list --output my_set "
+    "--recipe tsm_motion",
     "init's": f"train -c my_set/config.yaml --max_iters=1 {_RUN} -o output_dir=output/my_set",
     "plug-in": f"train -c tsn_motion --import ./own.py --max_iters=1 {_OWN} {' '.join(_SHORT)}",
 }

@@ -14,6 +14,7 @@ from paddlevideo_fast.cli import (
     quiet_import,
     run_command,
 )
+from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.config.startup import prepare_process
 
 # Modules of benchmarks/ with a function `run`, whose arguments are the options; it returns what was measured
@@ -76,14 +77,15 @@ def parser_of(name: str, module: ModuleType) -> argparse.ArgumentParser:
     """The parser of a benchmark, whose module is imported."""
     from benchmarks.measuring import add_options
 
-    parser = argparse.ArgumentParser(prog=f"tools/benchmark.py {name}", description=module.__doc__)
+    parser = CommandParser("", module.__doc__)
+    parser.prog = f"tools/benchmark.py {name}"
     add_options(parser, module.run)
     return parser
 
 
 def _prepare(options: Sequence[str]) -> None:
     """Threads and flags of the config that the options name, if they do; Paddle reads them at its import."""
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = CommandParser("", "", add_help=False)
     add_config_arguments(parser, required=False)
     known = parser.parse_known_args(options)[0]
     prepare_process(known.config, known.override)

@@ -1,6 +1,6 @@
 """The command line: what tools/*.py start."""
 
-from paddlevideo_fast.cli.command import add_config_arguments, quiet_import, run_command, timed_progress
+from paddlevideo_fast.cli.command import add_config_arguments, quiet_import, run_command
 from paddlevideo_fast.cli.commands import COMMANDS
 from paddlevideo_fast.cli.train import build_parser
 from paddlevideo_fast.command_line import count

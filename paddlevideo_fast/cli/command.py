@@ -11,7 +11,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -163,19 +162,17 @@ _CONFIG = "YAML file, name of a built-in config, or folder of `init` or of a run
 
 
 def add_config_arguments(
-    parser: argparse.ArgumentParser, required: bool = True, names: Sequence[str] = ("-o", "--override")
+    parser: CommandParser, required: bool = True, names: Sequence[str] = ("-o", "--override")
 ) -> None:
     """Adds CONFIG, -c and -o, which mean the same in every command that reads a config.
 
     Args:
-        parser: of the command; one that is no `CommandParser` gets no word CONFIG.
+        parser: of the command.
         required: the config must be given.
         names: of the flag for overrides.
     """
-    word = {"positional": "CONFIG"} if isinstance(parser, CommandParser) else {}
-    if isinstance(parser, CommandParser):
-        parser.hint_at_key = _hint_at_key
-    parser.add_argument("-c", "--config", required=required, help=_CONFIG, **word)
+    parser.hint_at_key = _hint_at_key
+    parser.add_argument("-c", "--config", positional="CONFIG", required=required, help=_CONFIG)
     parser.add_argument(
         *names,
         action="append",
@@ -214,7 +211,7 @@ class _Import(argparse._AppendAction):
         namespace.override = [*namespace.override, f"imports={json.dumps([values])}"]
 
 
-def add_import_argument(parser: argparse.ArgumentParser) -> None:
+def add_import_argument(parser: CommandParser) -> None:
     """Adds --import to a command with --override: it names plug-ins as the key `imports` of a config does."""
     parser.add_argument(
         "--import",
@@ -222,18 +219,9 @@ def add_import_argument(parser: argparse.ArgumentParser) -> None:
         action=_Import,
         default=[],
         metavar="MODULE_OR_FILE",
+        rare=True,
         help="imports components of your own, such as ./my_parts.py; may be given more than once",
     )
-
-
-def timed_progress() -> Callable[[str], None]:
-    """A function that prints the progress of a measurement on stderr, with the seconds since this call."""
-    began = time.monotonic()
-
-    def progress(text: str) -> None:
-        print(f"[{time.monotonic() - began:3.0f} s] {text}", file=sys.stderr, flush=True)
-
-    return progress
 
 
 @contextlib.contextmanager

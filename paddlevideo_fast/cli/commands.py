@@ -80,7 +80,7 @@ class GroupParser(CommandParser):
     def __init__(self, name: str, commands: dict[str, Command], description: str) -> None:
         width = max(map(len, commands)) + 2
         listing = "\n".join(f"  {word:<{width}}{command.text}" for word, command in commands.items())
-        super().__init__(name, description, usage="%(prog)s COMMAND ...")
+        super().__init__(name, description)
         more = f"{self.prog} COMMAND --help  shows the flags of a command.\n{EXIT_CODES}"
         self.epilog = f"commands:\n{listing}\n\n{more}"
         self.commands = commands

@@ -30,22 +30,24 @@ def build_parser() -> GroupParser:
 
 def show_parser() -> CommandParser:
     """The parser of `paddlevideo-fast config show`."""
-    parser = CommandParser(
-        "config show", "Checks a config and prints it as YAML, with everything that it inherits."
-    )
+    parser = CommandParser("config show", show.__doc__)
     add_config_arguments(parser)
     return parser
 
 
 def show(args: argparse.Namespace) -> None:
-    """Prints the config; 2: wrong input, told in one message."""
+    """Checks a config and prints it as YAML, with everything that it inherits.
+
+    Examples:
+        paddlevideo-fast config show tsm_motion
+        paddlevideo-fast config show my_set -o epochs=5
+    """
     print(dump(dict(load_for_run(args))), end="")
 
 
 def copy_parser() -> CommandParser:
     """The parser of `paddlevideo-fast config copy`."""
-    text = "Writes a copy of a config for you to change. The copy also has what the config inherits."
-    parser = CommandParser("config copy", text)
+    parser = CommandParser("config copy", copy.__doc__)
     parser.add_argument("config", metavar="CONFIG", help="YAML file, folder, or name of a built-in config")
     parser.add_argument(
         "target", metavar="TARGET", nargs="?", default="", help="file or folder (default: the working folder)"
@@ -54,7 +56,12 @@ def copy_parser() -> CommandParser:
 
 
 def copy(args: argparse.Namespace) -> None:
-    """Copies; 2: wrong input, or the file is there already."""
+    """Writes a copy of a config for you to change, with what the config inherits.
+
+    Examples:
+        paddlevideo-fast config copy tsm_motion
+        paddlevideo-fast config copy tsm_motion my_motion.yaml
+    """
     source = find_config(args.config)
     config = load_config(source, check=False)
     target = Path(args.target)

@@ -72,6 +72,7 @@ _MERGE_TOKENS = option(
     type=count(0),
     metavar="N",
 )
+_RARE = ("--max_iters", "--fleet", "--amp_level", "--amp_dtype", "--train_dali", "-p --profiler_options")
 _KEYS = {"output": "output_dir"}  # of flags with another name
 _FLAGS = (
     *("resume", "output", "weights", "profiler_options", "validate", "train_dali", "multigrid"),
@@ -80,36 +81,40 @@ _FLAGS = (
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of `paddlevideo-fast train`; PaddleVideo's flags keep their names."""
-    parser = CommandParser(
-        "train",
-        "Trains a video model from a YAML file.\n\nExample:\n"
-        "    paddlevideo-fast train my_set --epochs 20 --batch_size 16",
-        epilog="Every key of the config can be set with -o, such as -o DATASET.num_workers=4.",
-    )
+    """Trains a video model from a YAML file.
+
+    Examples:
+        paddlevideo-fast train my_set --epochs 20 --batch_size 16
+        paddlevideo-fast train my_set --resume
+
+    Every key of the config can be set with -o, such as -o DATASET.num_workers=4.
+    """
+    parser = CommandParser("train", build_parser.__doc__)  # PaddleVideo's flags keep their names
     add_config_arguments(parser)
     parser.add_argument("-w", "--weights", help=f"weights to start from, or with --test to test: {_WEIGHTS}")
-    parser.add_argument("--test", action="store_true", help="test, as PaddleVideo spells it")
+    parser.add_argument("--test", action="store_true", rare=True, help="test, as PaddleVideo spells it")
     optional = {"--folds"} - annexes.modules_of("flag").keys()  # of an annex that is not installed
-    add_options(
-        parser, {name: each for name, each in {**_TRAINING, **_SHARED}.items() if name not in optional}
-    )
+    options = {name: each for name, each in {**_TRAINING, **_SHARED}.items() if name not in optional}
+    add_options(parser, options, _RARE)
     parser.set_defaults(**{name.lstrip("-"): None for name in optional})
     return parser
 
 
 def build_test_parser() -> argparse.ArgumentParser:
-    """The parser of `paddlevideo-fast test`."""
-    parser = CommandParser(
-        "test",
-        "Evaluates weights on DATASET.test.\n\nExample:\n    paddlevideo-fast test my_set",
-        epilog="Every key of the config can be set with -o, such as -o DATASET.test_batch_size=4.",
-    )
+    """Evaluates weights on DATASET.test.
+
+    Examples:
+        paddlevideo-fast test my_set
+        paddlevideo-fast test tsm_k400_videos -w tsm.pdparams
+
+    Every key of the config can be set with -o, such as -o DATASET.test_batch_size=4.
+    """
+    parser = CommandParser("test", build_test_parser.__doc__)
     add_config_arguments(parser)
-    parser.add_argument("-w", "--weights", help=f"{_WEIGHTS} (default: of the newest run of the config)")
-    add_options(parser, _SHARED)
+    parser.add_argument("-w", "--weights", was="-p", help=f"{_WEIGHTS} (default: of the newest run)")
+    add_options(parser, _SHARED, _RARE)
     if "merge_tokens" in annexes.modules_of("extension"):
-        add_options(parser, {"--merge_tokens": _MERGE_TOKENS})
+        add_options(parser, {"--merge_tokens": _MERGE_TOKENS}, ["--merge_tokens"])
     parser.set_defaults(test=True)
     return parser
 

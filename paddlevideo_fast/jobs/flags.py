@@ -33,7 +33,7 @@ def _scheduler(text: str) -> str:
     return text
 
 
-def _shard(text: str) -> Shard:
+def _job(text: str) -> Shard:
     index, _, count = text.partition("/")
     if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
         raise argparse.ArgumentTypeError(f"{text}; must be I/N with I from 0 to N - 1, such as 0/3")
@@ -42,9 +42,12 @@ def _shard(text: str) -> Shard:
 
 _SHARED: dict[str, dict[str, Any]] = {
     "--list": option(
-        "annotation list to read, or folder of a set with a config.yaml", type=as_path, metavar="FILE"
+        "annotation list to read, or folder of a set with a config.yaml",
+        type=as_path,
+        metavar="FILE",
+        positional="LIST",
     ),
-    "--root": option(type=as_path, metavar="FOLDER"),
+    "--root": option(type=as_path, metavar="FOLDER", positional="ROOT"),
     "--kind": option(
         "video: lines `path label` (default); frames: lines `folder num_frames label`",
         type=lambda text: _KINDS.get(text, text),
@@ -64,7 +67,13 @@ _SHARED: dict[str, dict[str, Any]] = {
     ),
     "--output": option(type=as_path, metavar="FOLDER"),
     "--quality": option("JPEG quality, 1 to 100 (default %(default)s)", type=count(1, 100)),
-    "--backend": option("decoder (default %(default)s)", choices=("pyav", "cv2", "decord"), default="pyav"),
+    "--decoder": option(
+        "library that decodes (default %(default)s)",
+        choices=("pyav", "cv2", "decord"),
+        default="pyav",
+        was="--backend",
+        rare=True,
+    ),
     "--workers": option(
         "processes (default: all CPUs); 0 and 1 do all work in this process",
         type=count(0),
@@ -75,20 +84,28 @@ _SHARED: dict[str, dict[str, Any]] = {
         type=_scheduler,
         default=LOCAL,
         metavar="{local,tcp://HOST:PORT}",
+        rare=True,
     ),
-    "--shard": option(
-        "do share I of N, with I from 0 to N - 1, as one job of an array; then use --merge",
-        type=_shard,
+    "--job": option(
+        "do job I of N, with I from 0 to N - 1, as one of an array of jobs; then use --merge",
+        type=_job,
         metavar="I/N",
+        was="--shard",
+        rare=True,
     ),
-    "--merge": option("combine the results of all --shard jobs, and do nothing else", action="store_true"),
+    "--merge": option(
+        "combine the results of all jobs of --job, and do nothing else", action="store_true", rare=True
+    ),
     "--margin": option(
         "frames to store on both sides of a span, for clips that reach over it (default 0)",
         type=count(0),
         default=0,
     ),
-    "--classes": option(
-        "class names in the order of their labels, for a list that has names", type=as_path, metavar="FILE"
+    "--class_names": option(
+        "names of the classes, one a line, in the order of their labels",
+        type=as_path,
+        metavar="FILE",
+        was="--classes",
     ),
     "--overwrite": option(action="store_true"),
     "--shuffle": option("shuffle the lines, in the same way in each run", action="store_true"),
@@ -115,4 +132,4 @@ def share(parser: CommandParser, *names: str) -> None:
 def add_work(parser: CommandParser, *aliases: str) -> None:
     """Adds the flags that `Work.of` reads; `aliases` are other names of --workers."""
     parser.add_argument("--workers", *aliases, default=None)
-    share(parser, "--scheduler", "--shard", "--merge")
+    share(parser, "--scheduler", "--job", "--merge")

@@ -2,10 +2,10 @@
 
 A job array does a list in shares, each job on any machine that sees the output:
 
-    --shard 0/3    tasks 0, 3, 6, ...
-    --shard 1/3    tasks 1, 4, 7, ...
-    --shard 2/3    tasks 2, 5, 8, ...
-    --merge        no task: writes the lists and reports that a run of all would write
+    --job 0/3    tasks 0, 3, 6, ...
+    --job 1/3    tasks 1, 4, 7, ...
+    --job 2/3    tasks 2, 5, 8, ...
+    --merge      no task: writes the lists and reports that a run of all would write
 
 Each job keeps a journal in the output folder, with the result of every task. A job that is started again goes
 on after its journal; what failed is tried again. `--merge` takes all journals, removes them when all is
@@ -103,8 +103,8 @@ class Work:
     @classmethod
     def of(cls, args: argparse.Namespace) -> Work:
         """What the flags of a tool say."""
-        if args.shard and args.merge:
-            raise ToolError("give either --shard, to do a share of the work, or --merge, to put all together")
+        if args.job and args.merge:
+            raise ToolError("give either --job, to do a share of the work, or --merge, to put all together")
         is_elsewhere = args.scheduler != LOCAL
         idle = "--merge does no work" if args.merge else ""
         if is_elsewhere and idle:
@@ -112,7 +112,7 @@ class Work:
         if args.workers is not None and (idle or is_elsewhere):
             _warn("workers", idle or f"the workers of {args.scheduler} do the work")
         workers = num_cores() if args.workers is None else args.workers
-        return cls(Executor(workers, args.scheduler), args.shard, args.merge)
+        return cls(Executor(workers, args.scheduler), args.job, args.merge)
 
     @property
     def is_whole(self) -> bool:
@@ -140,12 +140,12 @@ class Work:
             OutputError: the output cannot be written.
             ToolError: `file` is a folder.
         """
-        require_file(folder / file if file else None)
+        require_file(folder / file if file else None, "output_file")
         work = f"{zlib.crc32(name.encode('utf-8', 'surrogateescape')):08x}"
         share = None if self.shard is None else (f"{work}-of-{self.shard.total}", self.shard.number)
         self._remote = None if isinstance(folder, Path) else folder
         self._journals = working_folder(folder) / f"{_JOURNAL}{work}-"
-        with only_writer(folder, file, share=share) as lock:
+        with only_writer(folder, file, "--output_file" if file else "--output", share) as lock:
             # the workers write to a folder, and this process a single file; nobody sees a lock of a store
             self._lock = None if file or self._remote is not None else lock
             there = [path for path in {*folders} if isinstance(path, Path)]
@@ -185,7 +185,7 @@ class Work:
             with self.writing(file.parent, f"{name} {file.name}", file.name):
                 yield
         elif self.shard or self.merges:
-            raise ToolError(f"--output is missing: with --shard and --merge, the file for {content}")
+            raise ToolError(f"--output_file is missing: with --job and --merge, the file for {content}")
         else:
             yield
 
@@ -222,7 +222,7 @@ class Work:
         missing = [task for task in tasks if task.name not in outcome_of]
         if self.merges and missing:
             raise ToolError(
-                f"--merge: {len(missing)} {what} have no result yet: wait for the end of all --shard jobs, "
+                f"--merge: {len(missing)} {what} have no result yet: wait for the end of all jobs, "
                 "and start again what was stopped; or leave --merge out, and this run does them"
             )
         if len(missing) < len(tasks) and not self.merges:
@@ -239,8 +239,8 @@ class Work:
                     put(journal, str(self._remote / journal.name))
         failed = sum(bool(outcome_of[task.name].cause) for task in tasks)
         print(
-            f"--shard {self.shard.number}/{self.shard.total}: {len(tasks)} {what} done, {failed} of them "
-            "failed; when all shards are done, run the same command with --merge in place of --shard"
+            f"--job {self.shard.number}/{self.shard.total}: {len(tasks)} {what} done, {failed} of them "
+            "failed; when all jobs are done, run the same command with --merge in place of --job"
         )
         return None
 

@@ -192,7 +192,7 @@ class ClassNumbers:
         if self._file is None:
             raise AnnotationError(
                 f"{where} is a name, and nothing says its number: give the file with the names of the "
-                "classes, as DATASET.class_names or --classes"
+                "classes, as DATASET.class_names or --class_names"
             )
         if label not in self._numbers:
             hint = did_you_mean(label, tuple(self._numbers))

@@ -20,10 +20,10 @@ TOOLS = {
         ("out", "x.png"),
     ),
     "convert": (
-        "tools/convert_weights.py --from mit-tsm --src x.pth -c {config} --to {tmp}/out/x.pdparams",
+        "tools/convert_weights.py --from mit-tsm --src x.pth -c {config} --output_file {tmp}/out/x.pdparams",
         ("out", "x.pdparams"),
     ),
-    "check": ("data/check_videos.py --root {data} --output {tmp}/out/x.list", ("out", "x.list")),
+    "check": ("data/check_videos.py {data} --output_file {tmp}/out/x.list", ("out", "x.list")),
 }
 
 

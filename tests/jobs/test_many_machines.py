@@ -36,7 +36,7 @@ TOOLS = {
     "prepare": (prepare_list, "--preset=intra"),
     "pack": (pack, "--shard_size=2"),
     "extract": (extract, "--short_side=16"),
-    "check": (check, "--backend=pyav"),
+    "check": (check, "--decoder=pyav"),
     "duplicates": (check, "--duplicates"),
 }
 NUM_VIDEOS = 9
@@ -68,7 +68,7 @@ def words_of(name, source, output, *options):
     given = [f"--list={source / 'x.list'}", f"--data_prefix={source}", TOOLS[name][1]]
     return [
         *given,
-        f"--output={output / 'clean.list' if name in ('check', 'duplicates') else output}",
+        f"--output_file={output / 'clean.list'}" if name in ("check", "duplicates") else f"--output={output}",
         *options,
     ]
 
@@ -286,10 +286,10 @@ def test_a_batch_stops_when_its_run_has_ended(tmp_path):
 @pytest.mark.parametrize("name", TOOLS)
 def test_shares_and_a_merge_give_the_same_bytes(name, run, same_as_one_machine, capsys):
     for number in (2, 0):
-        assert run(name, "shares", f"--shard={number}/3", "--workers=1") == 0
+        assert run(name, "shares", f"--job={number}/3", "--workers=1") == 0
     with pytest.raises(ToolError, match=r"--merge: [234] \w+ have no result yet: wait for the end"):
         run(name, "shares", "--merge")
-    assert run(name, "shares", "--shard=1/3", "--workers=2") == 0
+    assert run(name, "shares", "--job=1/3", "--workers=2") == 0
     assert "empty.mp4" not in capsys.readouterr().err  # --merge reports failures
     assert run(name, "shares", "--merge") == 1
     said = capsys.readouterr()
@@ -298,12 +298,12 @@ def test_shares_and_a_merge_give_the_same_bytes(name, run, same_as_one_machine, 
 
 
 def test_a_share_that_was_stopped_goes_on_and_tries_again_what_failed(run, source, tmp_path, capsys):
-    assert run("check", "shares", "--shard=0/1") == 0
+    assert run("check", "shares", "--job=0/1") == 0
     journal = next((tmp_path / "shares").glob(".journal-*"))
     lines = journal.read_text().splitlines()
     journal.write_text("\n".join([*lines[:7], lines[7][:9]]))  # killed while it wrote
     capsys.readouterr()
-    assert run("check", "shares", "--shard=0/1") == 0
+    assert run("check", "shares", "--job=0/1") == 0
     num_intact = sum("[[null], " in line for line in lines[:7])
     assert num_intact
     assert f"files: {num_intact} of 11 are done already" in capsys.readouterr().err
@@ -317,7 +317,7 @@ def test_a_result_counts_only_as_long_as_its_file_is_what_it_was(run, tmp_path, 
         ("prepare", lambda out: (out / "class1/1.mp4").write_bytes(b"other")),
         ("pack", lambda out: (out / "00000.index").unlink()),
     ):
-        assert run(name, name, "--shard=0/1") == 0
+        assert run(name, name, "--job=0/1") == 0
         change(tmp_path / name)
         with pytest.raises(ToolError, match=r"--merge: 1 \w+ have no result yet"):
             run(name, name, "--merge")
@@ -325,16 +325,16 @@ def test_a_result_counts_only_as_long_as_its_file_is_what_it_was(run, tmp_path, 
 
 def test_flags_of_shares(run, source, capsys):
     for options, message in (
-        (["--shard=3/3"], r"--shard: 3/3; must be I/N with I from 0 to N - 1, such as 0/3"),
-        (["--shard=a"], "--shard: a; must be"),
-        (["--shard=0/2", "--merge"], "give either --shard"),
+        (["--job=3/3"], r"--job: 3/3; must be I/N with I from 0 to N - 1, such as 0/3"),
+        (["--job=a"], "--job: a; must be"),
+        (["--job=0/2", "--merge"], "give either --job"),
         (["--scheduler=slurm"], "--scheduler: slurm; must be local or tcp://HOST:PORT"),
     ):
         with pytest.raises((ToolError, UsageError), match=message):
             run("prepare", "out", *options)
-    with pytest.raises(ToolError, match="--output is missing: with --shard and --merge"):
-        check([f"--root={source}", "--shard=0/2"])
-    assert run("prepare", "out", "--shard=0/1", "--workers=1") == 0
+    with pytest.raises(ToolError, match="--output_file is missing: with --job and --merge"):
+        check([str(source), "--job=0/2"])
+    assert run("prepare", "out", "--job=0/1", "--workers=1") == 0
     assert run("prepare", "out", "--merge", "--workers=1", "--scheduler=tcp://127.0.0.1:9") == 1
     said = capsys.readouterr().err
     assert "warning: --scheduler has no effect: --merge does no work" in said

@@ -139,9 +139,10 @@ def test_more_shares_than_work(script, command, tmp_path):
     (tmp_path / "x.list").write_text("0.mp4 0\n")
     words = command(script, "--workers=1")
     if script == "check_videos":
-        words[words.index("--output") + 1] += "/clean.list"
+        place = words.index("--output")
+        words[place : place + 2] = ["--output_file", f"{words[place + 1]}/clean.list"]
     for share in ("0/3", "1/3", "2/3"):
-        assert main(["data", TOOLS[script], *words[2:], "--shard", share]) == 0
+        assert main(["data", TOOLS[script], *words[2:], "--job", share]) == 0
     assert main(["data", TOOLS[script], *words[2:], "--merge"]) == 0
     assert len(list((tmp_path / "out").iterdir())) > 0
 
@@ -170,8 +171,8 @@ def test_an_output_that_cannot_be_written_is_told_before_the_work(command, tmp_p
         assert main(["data", tool, *given, "--output", str(tmp_path / "file/out")]) == 2
     files = [tmp_path / "file/x.list", tmp_path / "folder"]
     for file in files:
-        assert main(["data", "check", *given, "--output", str(file)]) == 2
-        words = ["--output", str(tmp_path / "pairs.jsonl"), "--write_clean", str(file)]
+        assert main(["data", "check", *given, "--output_file", str(file)]) == 2
+        words = ["--output_file", str(tmp_path / "pairs.jsonl"), "--write_clean", str(file)]
         assert main(["data", "check", *given, "--duplicates", *words]) == 2
     monkeypatch.setattr(init_dataset, "probe", lambda *given: pytest.fail("works before it looks"))
     (tmp_path / "videos/a").mkdir()

@@ -88,7 +88,7 @@ def average(cfg: Config, last: int, files: Sequence[Path] = (), output: Path | N
         there = names and classes_of_weights(str(output))  # of other weights in its folder
         if names and there:
             check_classes(Classes(names, str(paths[0])), there)
-        with only_writer(output.parent, output.name), contextlib.ExitStack() as stack:
+        with only_writer(output.parent, output.name, "--output_file"), contextlib.ExitStack() as stack:
             averager = _averager(spec, pipelines, stack)
             facts = averager.average(paths)
             with writing(output), atomic_write_all(output, report) as partials:

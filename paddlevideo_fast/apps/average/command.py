@@ -4,8 +4,9 @@
 computed again on the training data, as PRECISEBN says. A report with all validations is written beside the
 weights.
 
-Example:
+Examples:
     paddlevideo-fast average output/my_set --last 5
+    paddlevideo-fast average my_set --last 2 -w output/a output/b --output_file mean.pdparams
 """
 
 import argparse
@@ -20,21 +21,24 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser("average", __doc__)
     add_config_arguments(parser)
     parser.add_argument(
-        "--last", type=count(2), metavar="K", required=True, help="average the K newest checkpoints"
-    )
-    parser.add_argument(
         "-w",
         "--weights",
+        was="-p",
         nargs="+",
         action="extend",
         default=[],
-        metavar="FILE",
+        metavar="WEIGHTS",
         help="weights of one network, or folders of runs, oldest first, in place of the run's checkpoints",
     )
     parser.add_argument(
-        "--output",
+        "--output_file",
         type=as_path,
+        metavar="FILE",
+        was="--output",
         help="file for the weights (default in output_dir, such as <model_name>_average_last5.pdparams)",
+    )
+    parser.add_argument(
+        "--last", type=count(2), metavar="K", required=True, help="average the K newest checkpoints"
     )
     return parser
 
@@ -44,5 +48,5 @@ def run(args: argparse.Namespace) -> None:
     cfg = load_for_run(args, logs=True)
     from paddlevideo_fast.apps.average.averaging import average
 
-    done = average(cfg, args.last, [as_path(find_weights(given)) for given in args.weights], args.output)
+    done = average(cfg, args.last, [as_path(find_weights(given)) for given in args.weights], args.output_file)
     print(f"{done.path}: the mean of {len(done.facts['averaged'])} checkpoints; {done.report}: validations")

@@ -1,6 +1,6 @@
 """Prints a script that completes commands, options, choices, files and names of built-in configs in a shell.
 
-Example:
+Examples:
     paddlevideo-fast completion bash > ~/.local/share/bash-completion/completions/paddlevideo-fast
     paddlevideo-fast completion zsh > ~/.zfunc/_paddlevideo-fast
 """
@@ -21,7 +21,9 @@ _CONFIGS = "_paddlevideo_fast_config_files"  # shtab knows by "_file" that these
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast completion`."""
     parser = CommandParser("completion", __doc__)
-    parser.add_argument("shell", choices=("bash", "zsh"), help="shell to complete in")
+    parser.add_argument(
+        "shell", metavar="SHELL", choices=("bash", "zsh"), help="shell to complete in: bash or zsh"
+    )
     return parser
 
 

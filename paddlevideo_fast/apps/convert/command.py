@@ -1,7 +1,8 @@
 """Converts weights of another toolkit for the network of a config, and reports what happened to every tensor.
 
-Example:
-    paddlevideo-fast convert tsm_k400_frames --from mmaction2 --src tsm_r50.pth --to tsm_r50.pdparams
+Examples:
+    paddlevideo-fast convert tsm_k400_frames --from mmaction2 --src tsm.pth --output_file x.pdparams
+    paddlevideo-fast convert slowfast_4x16 --from pyslowfast --src slow.pkl --output_file x.pdparams
 """
 
 import argparse
@@ -22,7 +23,15 @@ KINDS = (
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast convert`."""
     parser = CommandParser("convert", __doc__)
-    parser.add_argument("--from", required=True, choices=KINDS, dest="kind", help="toolkit of the weights")
+    add_config_arguments(parser)
+    parser.add_argument(
+        "--from",
+        required=True,
+        choices=KINDS,
+        dest="kind",
+        metavar="TOOLKIT",
+        help=f"of the weights: {', '.join(KINDS)}",
+    )
     parser.add_argument(
         "--src",
         required=True,
@@ -31,13 +40,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="the file: .pth, .pyth, .pt, .safetensors, .pkl, .pdparams; give it again for a network whose "
         "parts are in several files",
     )
-    parser.add_argument("--to", required=True, help="the .pdparams to write")
+    parser.add_argument("--output_file", "--to", required=True, metavar="FILE", help="the .pdparams to write")
     parser.add_argument(
         "--partial",
         action="store_true",
         help="write the matching tensors, even if others are missing or left over",
     )
-    add_config_arguments(parser)
     return parser
 
 
@@ -46,11 +54,11 @@ def run(args: argparse.Namespace) -> None:
     with quiet_import():
         from paddlevideo_fast.apps.convert.convert import convert_file
         from paddlevideo_fast.modeling import build_model
-    target = as_path(args.to)
-    with only_writer(target.parent, target.name, given_by="--to"):
+    target = as_path(args.output_file)
+    with only_writer(target.parent, target.name, given_by="--output_file"):
         model = build_model(load_config(args.config, args.override)["MODEL"], load_pretrained=False)
         result = convert_file(args.kind, args.src, model, target, args.partial)
     print(result.table())
     for line in (*result.differences, *result.notes):
         print(line)
-    print(f"{result.summary()}; written to {args.to}")
+    print(f"{result.summary()}; written to {args.output_file}")

@@ -10,6 +10,7 @@ from paddlevideo_fast.apps.data.public_datasets import read_json, read_text
 from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import shown
+from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.jobs.flags import tool_parser
 from paddlevideo_fast.jobs.list_lines import json_line
 from paddlevideo_fast.jobs.run import Provenance, ToolError, crc32_of, write_lines
@@ -37,16 +38,15 @@ def convert(argv: Sequence[str] | None = None) -> int:
     r"""Writes a .jsonl list from the annotations of another project.
 
     --from names the project:
-        activitynet  JSON with `database`, as of ActivityNet, HACS and THUMOS: spans and names of classes
+        activitynet  JSON with `database`, as of ActivityNet, HACS and THUMOS: spans, names of classes
         epic         CSV of EPIC-KITCHENS: spans, classes of verbs or nouns (--label), people as groups
 
     Where classes have names, they are written to `classes.txt` beside the list, for DATASET.class_names.
     Spans that are empty or end before they start are left out and counted.
 
     Example:
-        paddlevideo-fast data convert activity_net.json --from activitynet --subset training \
-            --output train.jsonl
-        paddlevideo-fast data convert EPIC_100_train.csv --from epic --output verbs.jsonl
+        paddlevideo-fast data convert activitynet.json --from activitynet --output_file train.jsonl
+        paddlevideo-fast data convert EPIC_100_train.csv --from epic --output_file verbs.jsonl
     """
     args = _parse(argv)
     converted = _READERS[args.origin](args)
@@ -55,23 +55,30 @@ def convert(argv: Sequence[str] | None = None) -> int:
     template = args.path or _PATHS[args.origin]
     rows = [row._replace(path=template.replace("{id}", row.path)) for row in converted.rows]
     options = {"from": args.origin, "subset": args.subset, "label": args.label, "path": template}
-    with Provenance("convert", options, crc32_of(args.list)).kept_in(args.output.parent):
-        write_lines(args.output, map(json_line, rows))
+    with Provenance("convert", options, crc32_of(args.list)).kept_in(args.output_file.parent):
+        write_lines(args.output_file, map(json_line, rows))
         if converted.classes:
-            write_lines(args.output.parent / "classes.txt", converted.classes)
-            print(f"{args.output.parent / 'classes.txt'}: {len(converted.classes)} classes")
+            write_lines(args.output_file.parent / "classes.txt", converted.classes)
+            print(f"{args.output_file.parent / 'classes.txt'}: {len(converted.classes)} classes")
     num_empty = converted.left_out
     left_out = f"; {num_empty} empty or reversed spans are left out" if num_empty else ""
-    print(f"{args.output}: {len(rows)} lines{left_out}")
+    print(f"{args.output_file}: {len(rows)} lines{left_out}")
     return 0
 
 
 def convert_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data convert`."""
     parser = tool_parser("data convert", convert.__doc__)
+    parser.add_argument("--list", required=True, help="file of the annotations")
     parser.add_argument("--from", required=True, choices=tuple(_READERS), help="project of the annotations")
-    parser.add_argument("--list", positional="LIST", required=True, help="the annotations")
-    parser.add_argument("--output", required=True, metavar="FILE", help="the new list, a .jsonl")
+    parser.add_argument(
+        "--output_file",
+        type=as_path,
+        required=True,
+        metavar="FILE",
+        was="--output",
+        help="the new list, a .jsonl",
+    )
     parser.add_argument(
         "--path", help="path of a video, with {id} for its name (default: as it is downloaded)"
     )
@@ -84,8 +91,8 @@ def convert_parser() -> CommandParser:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     args = convert_parser().parse_args(argv)
     args.origin = getattr(args, "from")
-    if args.output.suffix != ".jsonl":
-        raise ToolError(f"--output {args.output}: name it .jsonl")
+    if args.output_file.suffix != ".jsonl":
+        raise ToolError(f"--output_file {args.output_file}: name it .jsonl")
     if args.path and "{id}" not in args.path:
         raise ToolError(f"--path {args.path}: has no {{id}}, where the name of a video goes")
     if args.subset and args.origin != "activitynet":

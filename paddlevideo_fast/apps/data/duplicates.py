@@ -83,17 +83,17 @@ def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Li
         ToolError: an output would replace a list, or a list is compared with itself.
     """
     _check_files(args, own, others)
-    job, base = Work.of(args), args.output or args.write_clean
+    job, base = Work.of(args), args.output_file or args.write_clean
     videos = {
         (record.path, record.num_frames): Video(
-            located(record.path), record.num_frames, record.frames_suffix or "", args.backend
+            located(record.path), record.num_frames, record.frames_suffix or "", args.decoder
         )
         for listed in (own, *others)
         for record in listed.records
     }
     with contextlib.ExitStack() as outputs:
         outputs.enter_context(job.writing_file(base, "duplicates", "the pairs of copies"))
-        if args.write_clean and args.output:
+        if args.write_clean and args.output_file:
             folder, name = args.write_clean.parent, args.write_clean.name
             outputs.enter_context(only_writer(folder, name, "--write_clean"))
         store = base.with_suffix(".fingerprints.jsonl") if base else None
@@ -113,8 +113,8 @@ def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Li
         for where, cause in failures:
             print(f"bad: {printable(where)}: {printable(cause)}")
         _print_report(entries, pairs)
-        if args.output:
-            write_lines(args.output, (json.dumps(_pair(entries, *one)) for one in pairs.items()))
+        if args.output_file:
+            write_lines(args.output_file, (json.dumps(_pair(entries, *one)) for one in pairs.items()))
         if args.write_clean:
             kept = [entries[number].record.line for number in _kept(entries, pairs)]
             write_entries(args.write_clean, own.header, [own.texts[line] for line in kept])
@@ -140,13 +140,15 @@ def _check_files(args: argparse.Namespace, own: Listed, others: Sequence[Listed]
     real = [os.path.realpath(listed.file) for listed in (own, *others)]
     if real[0] in real[1:]:
         raise ToolError(f"--against {own.file}: is the list itself; copies inside it are found without")
-    for flag in ("output", "write_clean"):
+    for flag in ("output_file", "write_clean"):
         file = getattr(args, flag)
         require_file(file, flag)
         if file and os.path.realpath(file) in real:
             raise ToolError(f"--{flag} {file}: would replace a list that is read; choose another file")
-    if args.output and args.output == args.write_clean:
-        raise ToolError(f"--output {args.output}: is the file of --write_clean, too; choose another one")
+    if args.output_file and args.output_file == args.write_clean:
+        raise ToolError(
+            f"--output_file {args.output_file}: is the file of --write_clean, too; choose another one"
+        )
 
 
 def _entries(

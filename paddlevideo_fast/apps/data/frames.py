@@ -18,7 +18,7 @@ import numpy as np
 from paddlevideo_fast.apps.data.clips import find_clips
 from paddlevideo_fast.apps.data.sets import of_sets
 from paddlevideo_fast.apps.data.spans import OutputList, Part, Stored, is_listable, open_part
-from paddlevideo_fast.command_line import CommandParser, count
+from paddlevideo_fast.command_line import CommandParser, add_options, count, option
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import as_path
@@ -33,7 +33,7 @@ from paddlevideo_fast.sources.remote.stores import put
 _TOOL = "extract_rawframes"
 _NO_EFFECT = {
     "num_gpu": "frames are decoded on the CPU",
-    "use_opencv": "choose the decoder with --backend",
+    "use_opencv": "choose the decoder with --decoder",
     "resume": "complete folders are skipped always; --overwrite redoes them",
 }
 
@@ -160,7 +160,7 @@ class Task(NamedTuple):
 def extract(argv: Sequence[str] | None = None) -> int:
     """Extracts the frames of videos to folders of numbered images, img_00001.jpg and so on.
 
-    Videos are looked for in --root (--level 1) or in its class folders (--level 2), or --list names them:
+    Videos are looked for in SRC_DIR (--level 1) or in its class folders (--level 2), or --list names them:
     then only their spans are extracted, with --margin frames around each. A folder appears under
     --output only when it is complete; run the same command again for the rest. Videos that do not
     decode are listed, with the cause, in failures.txt, and the exit code is 1.
@@ -172,7 +172,7 @@ def extract(argv: Sequence[str] | None = None) -> int:
     is none. With --list, the new list has the same name; from a .jsonl or .csv it is a .jsonl.
 
     Example:
-        paddlevideo-fast data extract --root videos --output rawframes --workers 8 --short_side 340
+        paddlevideo-fast data extract videos --output rawframes --short_side 340
         paddlevideo-fast data extract --list train.jsonl --data_prefix videos --output rawframes
     """
     args = _parse(argv)
@@ -183,7 +183,7 @@ def _extract(args: argparse.Namespace) -> int:
     listed = OutputList.read(args, "") if args.list else _found(args)
     size = args.new_width, args.new_height
     job, overwrite = Work.of(args), args.overwrite and not args.merge
-    settings = (args.backend, args.short_side, size, args.out_format, args.quality, overwrite)
+    settings = (args.decoder, args.short_side, size, args.out_format, args.quality, overwrite)
     output = located(args.output)
     tasks = {
         name: Task(located(record.path), output, name, *settings, Part.of(record, args.margin))
@@ -213,44 +213,51 @@ def _extract(args: argparse.Namespace) -> int:
             return listed.report(stored, args.output / "failures.txt")
 
 
+_RARE: dict[str, dict[str, Any]] = {
+    "--out_format": option("format of the images", choices=("jpg", "png"), default="jpg", rare=True),
+    "--new_width": option("resize: width, with --new_height", type=count(0), default=0, rare=True),
+    "--new_height": option("resize: height, with --new_width", type=count(0), default=0, rare=True),
+    "--task": option("only rgb is supported", choices=("rgb", "flow", "both"), default="rgb", rare=True),
+    "--num_gpu": option("no effect", type=int, rare=True),
+    "--use_opencv": option("no effect", action="store_true", rare=True),
+    "--resume": option("no effect: always on", action="store_true", rare=True),
+}
+
+
 def extract_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data extract`."""
     parser = tool_parser("data extract", extract.__doc__)
     parser.add_argument("--root", positional="SRC_DIR", help="folder with the videos")
-    parser.add_argument("--list", help="annotation list of the videos, in place of --root")
-    parser.add_argument("--data_prefix")
+    parser.add_argument("--output", positional="OUT_DIR", required=True, help="folder for the frames")
+    text = "annotation list of the videos, in place of SRC_DIR"
+    parser.add_argument("--list", positional="", help=text)
+    share(parser, "--data_prefix")
     parser.add_argument("--suffix", help="with --list: ending to add to paths that lack it, such as .avi")
-    share(parser, "--margin", "--classes")
-    parser.add_argument("--output", positional="OUT_DIR", help="folder for the frames")
+    share(parser, "--class_names", "--margin", "--decoder")
     parser.add_argument(
-        "--level", type=int, choices=(1, 2), default=2, help="1: ROOT/video; 2: ROOT/class/video (default)"
+        "--level",
+        type=int,
+        choices=(1, 2),
+        default=2,
+        help="1: SRC_DIR/video; 2: SRC_DIR/class/video (default)",
     )
-    add_work(parser, "--num_worker")
-    parser.add_argument("--ext", default="", help="ending of the videos, such as avi (default: all known)")
-    parser.add_argument("--out_format", choices=("jpg", "png"), default="jpg", help="format of the images")
-    parser.add_argument("--quality", default=95)
     parser.add_argument(
         "--short_side", "--new_short", type=count(0), default=0, help="resize: length of the short side"
     )
-    parser.add_argument("--new_width", type=count(0), default=0, help="resize: width, with --new_height")
-    parser.add_argument("--new_height", type=count(0), default=0, help="resize: height, with --new_width")
-    parser.add_argument("--backend")
+    parser.add_argument("--quality", default=95)
     parser.add_argument("--overwrite", help="extract existing folders again")
-    parser.add_argument(
-        "--task", choices=("rgb", "flow", "both"), default="rgb", help="only rgb is supported"
-    )
-    parser.add_argument("--num_gpu", type=int, help="no effect")
-    parser.add_argument("--use_opencv", action="store_true", help="no effect")
-    parser.add_argument("--resume", action="store_true", help="no effect: always on")
+    add_work(parser, "--num_worker")
+    text = "ending of the videos, such as avi (default: all known)"
+    parser.add_argument("--ext", default="", help=text, rare=True)
+    add_options(parser, _RARE)
     return parser
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = extract_parser()
     args = parser.parse_args(argv)
-    if not args.list:
-        parser.require(args, "root")
-    parser.require(args, "output")
+    if args.root is None and args.list is None:
+        parser.error("SRC_DIR is missing: folder with the videos")
     if args.root and args.list:
         raise ToolError("give either --root, a folder with videos, or --list, an annotation list of them")
     if args.ext in ("jpg", "png"):  # PaddleVideo's name of the format

@@ -68,16 +68,15 @@ def write_list(file: Path, clips: Iterable[tuple[Clip, int]], root: Path | None)
 def build_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data list`."""
     parser = tool_parser("data list", build.__doc__)
-    parser.add_argument(
-        "--root", positional="ROOT", required=True, help="folder with a folder for each class"
-    )
-    parser.add_argument("--kind", "--format", default="frames", help="what is listed (default frames)")
+    parser.add_argument("--root", required=True, help="folder with a folder for each class")
+    text = "what to list: videos, or folders of frames (default: videos, if there are any)"
+    parser.add_argument("--kind", "--format", default=None, help=text)
     parser.add_argument("--rgb_prefix", default="img_", help="how frame files begin (default img_)")
+    share(parser, "--class_names")
     parser.add_argument("--output", "--out_list_path", default=Path(), help="folder for the lists")
-    parser.add_argument("--classes", help="class names in the order of their labels")
     parser.add_argument("--valid_share", type=float, default=0.2, help="share for validation (default 0.2)")
     parser.add_argument(
-        "--relative", action="store_true", help="paths relative to --root instead of absolute ones"
+        "--relative", action="store_true", help="paths relative to ROOT instead of absolute ones"
     )
     parser.add_argument("--shuffle", help="shuffle the lines")
     parser.add_argument("--seed", help="decides the split and the shuffling (default 0)")
@@ -87,7 +86,7 @@ def build_parser() -> CommandParser:
 def build(argv: Sequence[str] | None = None) -> int:
     """Writes the lists for training and validation of a data set of your own.
 
-    Each folder in --root is a class, numbered in alphabetical order, and --valid_share of each class goes to
+    Each folder in ROOT is a class, numbered in alphabetical order, and --valid_share of each class goes to
     validation. Writes train.list, valid.list and classes.txt to --output. Lines are `path label` for videos
     and `folder num_frames label` for frames. Files that a list cannot hold are left
     out, and the exit code is 1.
@@ -95,21 +94,30 @@ def build(argv: Sequence[str] | None = None) -> int:
     Data sets with annotations have scripts of their own, such as `paddlevideo-fast data ucf101`.
 
     Example:
-        paddlevideo-fast data list --root videos --kind video --valid_share 0.2 --shuffle
+        paddlevideo-fast data list videos --output lists --shuffle
+        paddlevideo-fast data list frames --kind frames --valid_share 0.1
     """
     args = build_parser().parse_args(argv)
     if not 0 <= args.valid_share < 1:
         raise ToolError(f"--valid_share: {args.valid_share}; must be from 0 to below 1")
+    is_free, args.kind = args.kind is None, args.kind or "video"
     classes = _clips_by_class(args.root, args.kind, args.rgb_prefix)
+    if is_free and not classes:
+        args.kind = "frames"
+        classes = _clips_by_class(args.root, args.kind, args.rgb_prefix)
+    if not classes:
+        what = "videos" if args.kind == "video" else "folders of frames"
+        what = "videos and no folders of frames" if is_free else what
+        raise ToolError(f"{args.root}: no {what} in the folders in it")
     left_out = [(str(args.root / name), UNLISTABLE) for name in classes if list_line(name) is None]
     classes = {name: clips for name, clips in classes.items() if list_line(name) is not None}
-    names = class_names(args.classes, classes) if args.classes else sorted(classes)
+    names = class_names(args.class_names, classes) if args.class_names else sorted(classes)
     entries = [(clip, label) for label, name in enumerate(names) for clip in classes.get(name, [])]
     places = [(f"{names[label]}/{clip.path.name}", names[label]) for clip, label in entries]
     sides = split(places, args.valid_share, args.seed)
     keys = ("kind", "rgb_prefix", "valid_share", "relative", "shuffle", "seed")
     options = {key: getattr(args, key) for key in keys}
-    read = crc32_of(args.classes) if args.classes else {}
+    read = crc32_of(args.class_names) if args.class_names else {}
     made = Provenance("build_file_list", options, read, str(args.root))
     with only_writer(args.output), made.kept_in(args.output):
         for side in sorted(set(sides)):
@@ -124,18 +132,11 @@ def build(argv: Sequence[str] | None = None) -> int:
 
 
 def _clips_by_class(root: Path, kind: str, prefix: str) -> dict[str, list[Clip]]:
-    """Class folder → its videos or folders of frames.
-
-    Raises:
-        ToolError: there is none.
-    """
+    """Class folder → its videos or folders of frames."""
     clips_of_classes: dict[str, list[Clip]] = {}
     for clip in find_clips(root, kind, 2, prefix):
         if clip.path.parent != root:
             clips_of_classes.setdefault(one_form(clip.path.parent.name), []).append(clip)
-    if not clips_of_classes:
-        what = "videos" if kind == "video" else "folders of frames"
-        raise ToolError(f"{root}: no {what} in the folders in it; check --kind")
     return clips_of_classes
 
 
@@ -183,18 +184,18 @@ def _fault_of(reader: VideoReader, span: Span | None) -> str | None:
 def check_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data check`."""
     parser = tool_parser("data check", check.__doc__)
-    parser.add_argument("--list", positional="LIST", help="annotation list to check, or folder of a set")
-    parser.add_argument("--root", help="folder to check with its sub-folders, in place of a list")
-    share(parser, "--data_prefix", "--kind", "--suffix", "--backend", "--classes")
-    add_work(parser)
+    text = "annotation list to check, folder of a set with a config.yaml, or folder of videos"
+    parser.add_argument("--list", required=True, was="--root", help=text)
+    share(parser, "--kind", "--data_prefix", "--suffix", "--class_names", "--decoder")
     other = "other lists: files and groups, or copies with --duplicates, that are in them, too, are named"
     parser.add_argument("--against", type=as_path, nargs="+", default=[], metavar="FILE", help=other)
     text = "file for the list of the intact videos; with --duplicates .jsonl file for the pairs of copies"
-    parser.add_argument("--output", metavar="FILE", help=text)
+    parser.add_argument("--output_file", type=as_path, metavar="FILE", was="--output", help=text)
     text = "find copies of one video by what they show, in place of decoding everything"
     parser.add_argument("--duplicates", action="store_true", help=text)
     text = "with --duplicates, file for the list without the copies"
     parser.add_argument("--write_clean", type=as_path, metavar="FILE", help=text)
+    add_work(parser)
     return parser
 
 
@@ -208,34 +209,34 @@ def check(argv: Sequence[str] | None = None) -> int:
     takes other lists, such as the validation list: a file or a group that is in both is named.
 
     What is unusual about an intact file, such as a pause of the recording, is a note. The exit code is 0 if
-    all files are intact and 1 if some are not. --output writes the lines of the intact files, unchanged;
-    `<output>.failures.txt` has the others with the cause.
+    all files are intact and 1 if some are not. --output_file writes the lines of the intact files, unchanged;
+    `<output_file>.failures.txt` has the others with the cause.
 
     With --duplicates, videos are compared by what they show, also where they were re-encoded, scaled, cut,
     mirrored, or have a logo. Copies of a video in the lists of --against are named first, then copies with
     different labels, then the groups of copies in the list. --write_clean writes the lines of one video of
     each group, the largest, and none that has a copy in the lists of --against. The exit code is 1 if there
-    are copies. Fingerprints are kept in `<output>.fingerprints.jsonl`, so the next run reads new files, and
-    again what looks alike, to compare what moves in it.
+    are copies. Fingerprints are kept in `<output_file>.fingerprints.jsonl`, so the next run reads new files,
+    and again what looks alike, to compare what moves in it.
 
     Example:
-        paddlevideo-fast data check data/k400/train.list --data_prefix data/k400 --output clean.list
-        paddlevideo-fast data check --root data/k400/videos --workers 8
         paddlevideo-fast data check my_set
-        paddlevideo-fast data check train.list --duplicates --against valid.list --write_clean clean.list
+        paddlevideo-fast data check train.list --data_prefix videos --output_file clean.list
+        paddlevideo-fast data check data/k400/videos --workers 8
+        paddlevideo-fast data check a.list --duplicates --against b.list --write_clean clean.list
     """
     given = check_parser().parse_args(argv)
-    if (given.root is None) == (given.list is None):
-        raise ToolError("give --list, an annotation list, or --root, a folder")
     if given.write_clean and not given.duplicates:
-        raise ToolError("--write_clean needs --duplicates; --output writes the list of the intact videos")
-    runs = [given] if given.root else of_sets(given, "output", "write_clean")
+        raise ToolError(
+            "--write_clean needs --duplicates; --output_file writes the list of the intact videos"
+        )
+    runs = of_sets(given, "output_file", "write_clean")
     against = [one for file in given.against for one in of_sets(Namespace(**{**vars(given), "list": file}))]
     return max(_check(args, [*runs[number:], *against]) for number, args in enumerate(runs, 1))
 
 
 def _check(args: argparse.Namespace, against: Sequence[argparse.Namespace]) -> int:
-    source = args.root or args.list
+    source = args.list
     listed, others = _listed(source, args), [_listed(other.list, other) for other in against]
     if source.is_file():
         _require_same_start(args)
@@ -248,11 +249,11 @@ def _check(args: argparse.Namespace, against: Sequence[argparse.Namespace]) -> i
         spans.setdefault((record.path, record.num_frames), []).append(record.span)
     suffix = records[0].frames_suffix or ""
     files = [
-        _File(located(path), num_frames, suffix, args.backend, of_file)
+        _File(located(path), num_frames, suffix, args.decoder, of_file)
         for (path, num_frames), of_file in spans.items()
     ]
     job = Work.of(args)
-    with job.writing_file(args.output, "check", "the list of intact ones"):
+    with job.writing_file(args.output_file, "check", "the list of intact ones"):
         results = job.results(job.mine(files), "files")
         if results is None:
             return 0
@@ -264,7 +265,7 @@ def _check(args: argparse.Namespace, against: Sequence[argparse.Namespace]) -> i
         bad, lines = [], []
         for record in records:
             cause = causes[(record.path, record.num_frames), record.span]
-            if args.output and not texts[record.line]:
+            if args.output_file and not texts[record.line]:
                 cause = cause or UNLISTABLE
             if cause:
                 where = f"{source}:{record.line}: {shown_url(record.path)}" if record.span else record.path
@@ -278,15 +279,15 @@ def _check(args: argparse.Namespace, against: Sequence[argparse.Namespace]) -> i
             print(f"bad: {printable(where)}: {printable(cause)}")
         intact = f"{len(lines)} of {len(records)} are intact"
         print(intact, file=sys.stderr if bad else sys.stdout)
-        if args.output:
-            write_entries(args.output, header, lines)
-            write_failures(args.output.with_suffix(".failures.txt"), bad)
+        if args.output_file:
+            write_entries(args.output_file, header, lines)
+            write_failures(args.output_file.with_suffix(".failures.txt"), bad)
     return EXIT_FAILURES if bad or shared else 0
 
 
 def _require_same_start(args: argparse.Namespace) -> None:
     """Checks that paths of the new list start where those of the list do."""
-    flag = "write_clean" if args.write_clean else "output"
+    flag = "write_clean" if args.write_clean else "output_file"
     target = getattr(args, flag)
     if not target or args.data_prefix or target.absolute().parent == args.list.absolute().parent:
         return
@@ -310,7 +311,7 @@ def _listed(source: Path, args: argparse.Namespace) -> Listed:
         records = [VideoRecord(path, (), line=number) for number, path in enumerate(paths)]
         texts = {record.line: list_line(record.path) or "" for record in records}
     elif source.is_file():
-        records = read_records(source, args.kind, args.data_prefix, args.suffix, args.classes)
+        records = read_records(source, args.kind, args.data_prefix, args.suffix, args.class_names)
         header, texts = entry_texts(source)
     else:
         raise ToolError(f"{source}: no such file or folder")

@@ -207,7 +207,7 @@ def make_parser() -> CommandParser:
     parser.add_argument("--size", type=count(16, even=True), default=64, help=text)
     parser.add_argument("--frames", type=count(2), default=24, help="frames a clip (default 24)")
     text = "class names joined by commas; their order is the order of the labels"
-    parser.add_argument("--classes", type=str, default=",".join(CLASSES), help=text)
+    parser.add_argument("--classes", type=str, metavar="NAMES", default=",".join(CLASSES), help=text)
     text = "motions that a clip shows at once; with 2 it has two labels (default 1)"
     parser.add_argument("--motions", type=int, choices=(1, 2), default=1, help=text)
     parser.add_argument("--seed", help="random seed (default 0)")

@@ -175,15 +175,15 @@ def pack(argv: Sequence[str] | None = None) -> int:
 def pack_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data pack`."""
     parser = tool_parser("data pack", pack.__doc__)
-    parser.add_argument("--list", positional="LIST", required=True)
-    share(parser, "--kind", "--data_prefix", "--suffix", "--margin", "--classes")
-    parser.add_argument("--output", required=True, help="folder of the shards, one for each list")
+    parser.add_argument("--list", required=True)
+    share(parser, "--kind", "--data_prefix", "--suffix", "--class_names", "--margin")
     size = "largest short side of a stored frame in pixels (default 256); 0: as the source"
     parser.add_argument("--short_side", type=count(0), default=256, help=size)
     parser.add_argument("--quality", default=90)
     parser.add_argument("--shard_size", type=count(1), default=256, help="videos in a shard (default 256)")
-    add_work(parser)
+    parser.add_argument("--output", required=True, help="folder of the shards, one for each list")
     parser.add_argument("--overwrite", help="pack existing shards again")
+    add_work(parser)
     return parser
 
 
@@ -195,8 +195,8 @@ def _read_sources(args: argparse.Namespace) -> tuple[list[VideoRecord], list[Sou
         ToolError: two records would get one name, or one has a box or a track.
     """
     suffix = args.suffix if args.kind == "frames" else ""
-    names = read_records(args.list, args.kind, None, suffix, args.classes)
-    records = read_records(args.list, args.kind, args.data_prefix, args.suffix, args.classes)
+    names = read_records(args.list, args.kind, None, suffix, args.class_names)
+    records = read_records(args.list, args.kind, args.data_prefix, args.suffix, args.class_names)
     refuse_boxes(records, args.list)
     sources: list[Source] = []
     names_of_urls: dict[str, str] = {}

@@ -47,17 +47,17 @@ def k400(argv: Sequence[str] | None = None) -> int:
 
     Reads train.csv and val.csv (or validate.csv), with the columns label, youtube_id, time_start and
     time_end. A video is `<youtube_id>_<start>_<end>.mp4`, with six digits each, or `<youtube_id>.mp4`, in any
-    folder of --root up to three deep; one below a folder whose name begins with "replacement" takes the place
+    folder of ROOT up to three deep; one below a folder whose name begins with "replacement" takes the place
     of its damaged namesake.
 
     Writes, to --output:
         train.list, val.list                 lines `path label`, or
-        train_frames.list, val_frames.list   lines `folder num_frames label`; both relative to --root
+        train_frames.list, val_frames.list   lines `folder num_frames label`; both relative to ROOT
         <list>_missing.txt                   what is not on the disk
-        class_names.txt                      the classes in the order of their labels, which is alphabetical
+        class_names.txt                      the classes, numbered in alphabetical order
 
     Example:
-        paddlevideo-fast data k400 --root data/k400/videos --annotations data/k400/annotations
+        paddlevideo-fast data k400 data/k400/videos
         paddlevideo-fast data k400 --kind frames
     """
     args = _parse(k400, argv)
@@ -136,7 +136,7 @@ def ucf101(argv: Sequence[str] | None = None) -> int:
     """Writes the lists of UCF101 from its split files and the videos that are there.
 
     Reads classInd.txt and, for each split, trainlist0N.txt and testlist0N.txt. Videos and folders of frames
-    are found by their names, such as v_Archery_g01_c01, in any folder of --root up to three deep.
+    are found by their names, such as v_Archery_g01_c01, in any folder of ROOT up to three deep.
 
     Writes, to --output, with absolute paths, for N = 1, 2, 3:
         ucf101_{train,val}_split_N_videos.txt      lines `path label`, or
@@ -145,8 +145,8 @@ def ucf101(argv: Sequence[str] | None = None) -> int:
         class_names.txt                            the classes in the order of classInd.txt
 
     Example:
-        paddlevideo-fast data ucf101 --root data/ucf101/videos --annotations data/ucf101/annotations
-        paddlevideo-fast data ucf101 --kind frames --split 1
+        paddlevideo-fast data ucf101 data/ucf101/videos
+        paddlevideo-fast data ucf101 --kind frames --splits 1
     """
     args = _parse(ucf101, argv)
     index = args.annotations / "classInd.txt"
@@ -154,7 +154,7 @@ def ucf101(argv: Sequence[str] | None = None) -> int:
     kind = "rawframes" if args.kind == "frames" else "videos"
     lists: dict[str, _Labels] = {}
     files = [index]
-    for split in args.split:
+    for split in args.splits:
         parts = [args.annotations / f"{part}list{split:02d}.txt" for part in ("train", "test")]
         labels = _label({file: _ucf101_rows(file, names) for file in parts}, names, index)
         lists.update(zip((f"ucf101_{part}_split_{split}_{kind}.txt" for part in ("train", "val")), labels))
@@ -214,17 +214,17 @@ def ssv2(argv: Sequence[str] | None = None) -> int:
     """Writes the lists of Something-Something V2 from its JSON files and the videos that are there.
 
     Reads labels.json, train.json and validation.json, or something-something-v2-labels.json and so on. The
-    test split has no labels and is left out. Videos are `<id>.webm`, in any folder of --root up to three
+    test split has no labels and is left out. Videos are `<id>.webm`, in any folder of ROOT up to three
     deep.
 
     Writes, to --output:
         train.list, val.list                 lines `path label`, or
-        train_frames.list, val_frames.list   lines `folder num_frames label`; both relative to --root
+        train_frames.list, val_frames.list   lines `folder num_frames label`; both relative to ROOT
         <list>_missing.txt                   what is not on the disk
         class_names.txt                      the classes in the order of the numbers in labels.json
 
     Example:
-        paddlevideo-fast data ssv2 --root data/ssv2/videos --annotations data/ssv2/annotations
+        paddlevideo-fast data ssv2 data/ssv2/videos
         paddlevideo-fast data ssv2 --kind frames
     """
     args = _parse(ssv2, argv)
@@ -306,7 +306,13 @@ def _parser(tool: Callable[..., int]) -> CommandParser:
     if tool is ucf101:
         some = (1, 2, 3)
         parser.add_argument(
-            "--split", help="which splits (default all)", type=int, nargs="+", choices=some, default=some
+            "--splits",
+            type=int,
+            nargs="+",
+            choices=some,
+            default=some,
+            was="--split",
+            help="which splits (default all)",
         )
     return parser
 

@@ -86,8 +86,8 @@ class Finding(NamedTuple):
 def report_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data report`."""
     parser = tool_parser("data report", report.__doc__)
-    parser.add_argument("--list", required=True, positional="LIST")
-    share(parser, "--data_prefix", "--kind", "--suffix", "--classes")
+    parser.add_argument("--list", required=True)
+    share(parser, "--kind", "--data_prefix", "--suffix", "--class_names")
     parser.add_argument(
         "--run",
         type=Path,
@@ -124,7 +124,7 @@ def report(argv: Sequence[str] | None = None) -> int:
 def _report(args: argparse.Namespace) -> int:
     source: Path = args.list
     output: Path = args.output or source.with_name(f"{source.stem}_report")
-    records = read_records(source, args.kind, args.data_prefix, args.suffix, args.classes)
+    records = read_records(source, args.kind, args.data_prefix, args.suffix, args.class_names)
     videos = _videos(records, args.kind)
     predictions = _predictions_of(records, args.run)
     job = Work.of(args)
@@ -132,7 +132,7 @@ def _report(args: argparse.Namespace) -> int:
         facts = job.remembered(videos, "videos", output / FACTS)
         if facts is None:
             return 0
-        names = class_names(args.classes) if args.classes else None
+        names = class_names(args.class_names) if args.class_names else None
         summary = Summary([Entry(*each) for each in zip(records, map(facts.__getitem__, videos))], names)
         findings = [*summary.findings(), *contradicted(summary, predictions)]
         write_lines(output / FINDINGS, (json.dumps(one._asdict()) for one in findings))

@@ -17,7 +17,7 @@ def of_sets(args: argparse.Namespace, *single: str) -> list[argparse.Namespace]:
     """A command line for each list that --list means, with what the config.yaml beside it says of the list.
 
     A folder with a config.yaml, such as `init` makes, means the lists that the config names. The config
-    also gives --data_prefix, --suffix, --classes and --kind, where the command line does not.
+    also gives --data_prefix, --suffix, --class_names and --kind, where the command line does not.
 
     Args:
         args: the command line of a tool.
@@ -64,7 +64,7 @@ def _as_config(args: argparse.Namespace, file: Path, data: Any, section: Any, co
     if "Frame" in str(section.get("format")) and getattr(args, "kind", "") == "video":
         one.kind = "frames"
     texts = {"data_prefix": section.get("data_prefix"), "suffix": section.get("suffix")}
-    texts["classes"] = data.get("class_names")
+    texts["class_names"] = data.get("class_names")
     said = {flag: text for flag, text in texts.items() if text and not getattr(args, flag)}
     for flag, text in said.items():
         setattr(one, flag, text if flag == "suffix" else as_path(text))

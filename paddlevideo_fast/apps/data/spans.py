@@ -108,7 +108,7 @@ class OutputList:
             raise ToolError(
                 f"--output {args.output}: the new list would replace {args.list}; choose another folder"
             )
-        records = read_records(args.list, "video", args.data_prefix, args.suffix, args.classes)
+        records = read_records(args.list, "video", args.data_prefix, args.suffix, args.class_names)
         refuse_boxes(records, args.list)
         names = stored_names(records, args.list, args.data_prefix, args.output, ending)
         return cls(args.list, records, names, args.output)

@@ -127,7 +127,8 @@ def prepare_list(argv: Sequence[str] | None = None) -> int:
     Folders of frames cannot be prepared.
 
     Example:
-        paddlevideo-fast data prepare train.list --data_prefix videos --output prepared --preset sparse
+        paddlevideo-fast data prepare my_set --output prepared
+        paddlevideo-fast data prepare train.list --data_prefix videos --output prepared --preset dense
     """
     return max(map(_prepare, of_sets(_parse(argv))))
 
@@ -174,14 +175,15 @@ def _prepare(args: argparse.Namespace) -> int:
 def prepare_list_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data prepare`."""
     parser = tool_parser("data prepare", prepare_list.__doc__)
-    parser.add_argument("--list", positional="LIST", required=True)
-    share(parser, "--data_prefix", "--margin", "--classes")
+    parser.add_argument("--list", required=True)
+    share(parser, "--data_prefix")
     parser.add_argument("--suffix", help="ending to add to paths that lack it, such as .avi")
-    parser.add_argument("--output", required=True, help="folder for the prepared videos and the new list")
+    share(parser, "--class_names", "--margin")
     parser.add_argument("--preset", default="sparse", help=f"{', '.join(PRESETS)} (default sparse)")
     parser.add_argument(
         "--short_side", type=count(16, even=True), default=256, help="pixels, even (default 256)"
     )
+    parser.add_argument("--output", required=True, help="folder for the prepared videos and the new list")
     add_work(parser)
     return parser
 

@@ -1,17 +1,16 @@
 """Measures where the time of a training run goes, and says what would make it faster.
 
---device_check compares a GPU with the CPU instead.
-
-With --find lr it proposes a learning rate instead.
-
 Examples:
     paddlevideo-fast doctor my_set -o DATASET.num_workers=2
     paddlevideo-fast doctor my_set --find lr
     paddlevideo-fast doctor --device_check
+
+--find lr proposes a learning rate instead. --device_check compares a GPU with the CPU instead.
 """
 
 import argparse
 import json
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from paddlevideo_fast.cli.command import (
     add_config_arguments,
     load_for_run,
     quiet_import,
-    timed_progress,
+    say,
 )
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.config.startup import prepare_process
@@ -42,9 +41,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--steps",
         type=count(2),
+        metavar="N",
+        rare=True,
         help="steps to time, fewer where they are slow (default 20); with --find, all of them (default 100)",
     )
-    parser.add_argument("--output", type=Path, help="folder of doctor.json (default output/doctor)")
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER", help="folder of doctor.json (default output/doctor)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser
 
@@ -90,6 +93,12 @@ def run(args: argparse.Namespace) -> int:
         show_result(result, args, report, "doctor")
         progress(f"written to {args.output}")
     return 0
+
+
+def timed_progress() -> Callable[[str], None]:
+    """A function that prints the progress of a measurement on stderr, with the seconds since this call."""
+    began = time.monotonic()
+    return lambda text: say(f"[{time.monotonic() - began:3.0f} s] {text}")
 
 
 def show_result(

@@ -1,14 +1,15 @@
 """Shows the phases of a multigrid run, its cost compared with the plain run, and reasons against it.
 
-Example:
-    paddlevideo-fast plan slowfast_multigrid --clips 240000
+Examples:
+    paddlevideo-fast plan slowfast_multigrid
+    paddlevideo-fast plan slowfast_multigrid --clips 240000 --no_measure
 """
 
 import argparse
 from pathlib import Path
 
-from paddlevideo_fast.apps.doctor.command import show_result
-from paddlevideo_fast.cli.command import add_config_arguments, load_for_run, timed_progress
+from paddlevideo_fast.apps.doctor.command import show_result, timed_progress
+from paddlevideo_fast.cli.command import add_config_arguments, load_for_run
 from paddlevideo_fast.command_line import CommandParser, count
 
 
@@ -17,12 +18,17 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser("plan", __doc__)
     add_config_arguments(parser)
     parser.add_argument(
-        "--clips", type=count(1), help="clips of the training list (default: counted, if the list exists)"
+        "--clips",
+        type=count(1),
+        metavar="N",
+        help="clips of the training list (default: counted, if the list exists)",
     )
     parser.add_argument(
         "--steps",
         type=count(1),
+        metavar="N",
         default=3,
+        rare=True,
         help="steps to time at each shape, after one warm-up step (default 3)",
     )
     parser.add_argument(
@@ -30,13 +36,14 @@ def build_parser() -> argparse.ArgumentParser:
         type=count(1),
         default=120,
         metavar="SEC",
+        rare=True,
         help="do not time steps if timing would take longer (default 120)",
     )
     parser.add_argument(
         "--no_measure", action="store_true", help="do not time steps, and predict no speed-up"
     )
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for multigrid_plan.json")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="folder for multigrid_plan.json")
     return parser
 
 

@@ -2,7 +2,7 @@
 
 --onnx also writes a program for onnxruntime. Programs are kept only if they give the network's logits.
 
-Example:
+Examples:
     paddlevideo-fast export output/my_set
     paddlevideo-fast export tsm_motion -w best.pdparams --output inference
 """
@@ -35,14 +35,21 @@ def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
         *("-w", "--weights", "--pretrained_params"),
         help="a .pdparams file, the output folder of a run, or a name of published weights (see zoo) "
         "(default: of the newest run of the config)",
+        was="" if is_script else "-p",
+    )
+    parser.add_argument(
+        "--class_names", metavar="FILE", help="names of the classes, one a line, in the order of their labels"
     )
     parser.add_argument(
         *(["-o"] if is_script else []),
         *("--output", "--output_path"),
         default="inference",
+        metavar="FOLDER",
         help="folder (default inference)",
     )
-    parser.add_argument("--save_name", help="name of the files (default: model_name of the config)")
+    parser.add_argument(
+        "--save_name", metavar="NAME", rare=True, help="name of the files (default: model_name of the config)"
+    )
     parser.add_argument(
         "--uint8", action="store_true", help="the program takes uint8 pixels and normalises them itself"
     )
@@ -50,20 +57,23 @@ def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
         "--input_shape",
         type=_shape,
         metavar="T,H,W",
+        rare=True,
         help="shape of the clips, -1 for an axis of any length (default: the shape that the pipeline gives)",
     )
     parser.add_argument(
         "--split",
         choices=("valid", "test"),
         default="valid",
+        rare=True,
         help="predict reads videos as PIPELINE.valid or PIPELINE.test does, with its views (default valid)",
     )
-    parser.add_argument("--class_names", metavar="FILE", help="names of the classes, one a line")
     parser.add_argument(
         "--paddlex", action="store_true", help="write the folder that PaddleX's create_model runs"
     )
     parser.add_argument(
-        "--format",
+        "--program_format",
+        was="--format",
+        rare=True,
         choices=("json", "pdmodel"),
         help="of the program of Paddle: json of Paddle 3, or pdmodel, which Paddle 2 reads as well; "
         "default: as the installed Paddle writes it",
@@ -72,6 +82,7 @@ def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
         "--merge_tokens",
         type=count(0),
         metavar="N",
+        rare=True,
         help="tokens that each layer of a VideoMAE merges, for a faster program",
     )
     parser.add_argument("--onnx", action="store_true", help="write the program as ONNX, too")
@@ -87,18 +98,22 @@ def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--calibrate",
-        metavar="LIST",
+        metavar="FILE",
+        rare=True,
         help="the videos for --int8, a list like that of DATASET.valid (default: that list)",
     )
     parser.add_argument(
         "--calibration_clips",
         type=count(1),
         metavar="N",
+        rare=True,
         help="calibrate with N videos from all over the list, and compare on N others (default 128)",
     )
     parser.add_argument(
         "--opset_version",
         type=count(7),
+        metavar="N",
+        rare=True,
         help="ONNX opset version; a later one is taken if an operator needs it (default 13)",
     )
     return parser
@@ -137,7 +152,7 @@ def run(args: argparse.Namespace) -> None:
         input_shape=args.input_shape,
         split=args.split,
         class_names=args.class_names,
-        program=args.format,
+        program=args.program_format,
         paddlex=PaddleXFolder() if args.paddlex else None,
         onnx_opset=(args.opset_version or OPSET_VERSION) if args.onnx else None,
         onnx_fp16=args.fp16,

@@ -319,7 +319,9 @@ def _writing(suffix: str) -> Iterator[None]:
     if suffix == PADDLE_SUFFIXES[0]:
         yield
     elif suffix == ".json":
-        raise ProgramError(f"--format json: Paddle {paddle.__version__} writes .pdmodel; use Paddle 3 for it")
+        raise ProgramError(
+            f"--program_format json: Paddle {paddle.__version__} writes .pdmodel; use Paddle 3 for it"
+        )
     else:
         with paddle.pir_utils.DygraphOldIrGuard():
             yield

@@ -63,7 +63,7 @@ _NUM_COUNTED = 40
 _MOST_COMPARED, _MOST_HOURS = 2000, 3  # videos that are compared, and how long they last in all
 # Options that hold for later runs, and what they are where nobody has said anything.
 _DEFAULTS = {
-    "valid": None,
+    "valid_list": None,
     "valid_share": 0.2,
     "seed": 0,
     "group": None,
@@ -71,7 +71,7 @@ _DEFAULTS = {
     "recipe": None,
     "copies": "together",
 }
-_FILES = ("valid", "data_prefix")
+_FILES = ("valid_list", "data_prefix")
 _Probes = Mapping[tuple[Path, Span | None], Probe]
 _ROOT = "root"  # in provenance.json: folder that the paths of the lists start from
 
@@ -80,8 +80,24 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast init`."""
     parser = CommandParser("init", __doc__)
     parser.add_argument("source", type=Path, metavar="FOLDER", help="folder of classes, or annotation list")
-    parser.add_argument("--output", type=Path, required=True, help="folder for lists and config")
-    parser.add_argument("--valid", type=_path, metavar="FILE", help="list or CSV of the validation videos")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="folder for lists and config"
+    )
+    parser.add_argument(
+        "--data_prefix",
+        type=_path,
+        metavar="FOLDER",
+        help="where the paths of a CSV or list start (default: its folder)",
+    )
+    parser.add_argument(
+        "--class_names",
+        type=Path,
+        metavar="FILE",
+        was="--classes",
+        help="names of the classes, one a line, in the order of their labels",
+    )
+    text = "list or CSV of the validation videos"
+    parser.add_argument("--valid_list", type=_path, metavar="FILE", was="--valid", help=text)
     parser.add_argument("--valid_share", type=float, help="share of the videos for validation (default 0.2)")
     parser.add_argument("--seed", type=count(0), help="decides the split (default 0)")
     parser.add_argument(
@@ -95,15 +111,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="videos that show the same stay on one side of the split (together, the default; looked for "
         f"among at most {_MOST_COMPARED:,} videos of {_MOST_HOURS} hours in all), or nobody looks for them "
         "(ignore)",
-    )
-    parser.add_argument(
-        "--classes", type=Path, metavar="FILE", help="class names in the order of their labels"
-    )
-    parser.add_argument(
-        "--data_prefix",
-        type=_path,
-        metavar="FOLDER",
-        help="where the paths of a CSV or list start (default: its folder)",
     )
     parser.add_argument(
         "--recipe",
@@ -222,13 +229,13 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _find(args: argparse.Namespace) -> Source:
-    """The videos, those of --valid among them, with the classes in the order of an earlier run."""
-    source = init_dataset.find(args.source, args.classes, args.data_prefix or None)
-    if args.valid:
-        _add_valid(source, init_dataset.find(args.valid, args.classes, args.data_prefix or None))
+    """The videos, those of --valid_list among them, with the classes in the order of an earlier run."""
+    source = init_dataset.find(args.source, args.class_names, args.data_prefix or None)
+    if args.valid_list:
+        _add_valid(source, init_dataset.find(args.valid_list, args.class_names, args.data_prefix or None))
     names = args.output / "classes.txt"
-    if names.exists() and args.classes is not None:
-        init_dataset.require_same_numbers(source, class_names(names), args.classes, names)
+    if names.exists() and args.class_names is not None:
+        init_dataset.require_same_numbers(source, class_names(names), args.class_names, names)
     elif names.exists():
         init_dataset.keep_numbers(source, class_names(names))
     return source
@@ -354,7 +361,7 @@ def _hold(args: argparse.Namespace, before: Mapping[str, Any]) -> list[str]:
 
 
 def _add_valid(source: Source, valid: Source) -> None:
-    """Adds the videos of --valid to those of the training."""
+    """Adds the videos of --valid_list to those of the training."""
     if source.has_numbers and valid.has_numbers:
         source.classes = max(source.classes, valid.classes, key=len)
     unknown = {label for clip in valid.clips for label in clip.labels}.difference(source.classes)
@@ -465,7 +472,7 @@ def _provenance(args: argparse.Namespace, source: Source) -> Provenance:
     options |= {name: from_folder(options[name], args.output) for name in _FILES if options[name]}
     options |= {name: getattr(args, name) for name in ("valid_share", "seed")}
     options[_ROOT] = from_folder(source.root, args.output)
-    files = [Path(path) for path in (args.source, args.valid, args.classes) if path]
+    files = [Path(path) for path in (args.source, args.valid_list, args.class_names) if path]
     lists = crc32_of(*(path for path in files if path.is_file()))
     return Provenance("init", options, lists, str(args.source))
 

@@ -45,10 +45,11 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast launch`."""
     parser = _Parser(
         "launch",
-        "Starts the processes of a run on this machine, and restarts them if one fails.",
-        epilog="All other options go to `python -m paddle.distributed.launch`. A script can "
-        "stand in place of train.",
-        usage="%(prog)s [--max_restart N] [options of the launcher] train CONFIG ...",
+        "Starts the processes of a run on this machine, and restarts them if one fails.\n\nExamples:\n"
+        "    paddlevideo-fast launch --gpus 0,1 train my_set\n"
+        "    paddlevideo-fast launch --max_restart 3 --nproc_per_node 2 train my_set --resume",
+        epilog="All other options go to `python -m paddle.distributed.launch`, and stand before train, test "
+        "or a script.",
         allow_abbrev=False,
     )
     parser.add_argument(

@@ -1,17 +1,18 @@
 """Predicts the classes of videos with a trained network.
 
+Examples:
+    paddlevideo-fast predict output/my_set -i video.mp4
+    paddlevideo-fast predict inference -i film.mp4 --window_sec 4 --timeline film.png
+
 MODEL is one of:
     the output folder of a run, such as output/my_set: its best weights are taken
     a folder that `paddlevideo-fast export` wrote, or a program in it
-    weights, a .pdparams file; the config of their training is the config.yaml beside them, or -c
+    weights, a .pdparams file; their config is the config.yaml beside them, or -c
+
 Weights are exported to a folder `inference` beside them; the next call takes the program that is there.
 
 A file that cannot be read is named with the cause, and the others go on. Exit code: 0, all files were
 predicted; 1, some were; 2, none was, or the input is wrong.
-
-Examples:
-    paddlevideo-fast predict output/my_set -i video.mp4
-    paddlevideo-fast predict inference -i film.mp4 --window_sec 4 --timeline film.png
 """
 
 import argparse
@@ -31,6 +32,7 @@ from tqdm import tqdm
 from paddlevideo_fast.apps.predict.addresses import is_live
 from paddlevideo_fast.apps.predict.flags import (
     PROGRAM_OPTIONS,
+    RARE,
     check_program,
     make_predictor,
     network_of,
@@ -60,7 +62,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     ),
     "--top_k": option("classes to show (default 5)", type=count(1), default=5),
     "--json": option("print JSON instead of text", action="store_true"),
-    "-b --batch_size": option("files at a time (default 1)", type=count(1), default=1),
+    "-b --batch_size": option("files at a time (default 1)", type=count(1), default=1, metavar="N"),
     "--num_readers": option(
         "threads that read the next files or windows while the network computes; 0: read and compute in turn "
         "(default: one per core, 8 at most)",
@@ -78,30 +80,34 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         metavar="FILE",
     ),
     "--timeline": option("draw the classes over time: a .png file, or a folder of them", metavar="PATH"),
-    "--annotated": option("write the videos with their classes on the frames", metavar="DIR"),
+    "--annotated": option("write the videos with their classes on the frames", metavar="FOLDER"),
     "--explain": option(
         "write a picture of each video: the frames of its first view, and a heat map of what decided",
-        metavar="DIR",
+        metavar="FOLDER",
     ),
     "--explain_by": option(
         "gradcam: one pass back through the network; occlusion: hundreds of passes forth, of any "
         "program (default: gradcam where MODEL is weights or a run's folder, else occlusion)",
         choices=("gradcam", "occlusion"),
     ),
-    "--enable_benchmark": option("print times, no classes", type=truth, default=False),
-    "--time_test_file": option("--input_file is a list of videos, one a line", type=truth, default=False),
+    "--enable_benchmark": option("print times, no classes", type=truth, default=False, rare=True),
+    "--time_test_file": option(
+        "--input_file is a list of videos, one a line", type=truth, default=False, rare=True
+    ),
 }
 _LIVE_OPTIONS: dict[str, dict[str, Any]] = {
     "--when_slow": option(
-        "if predictions take longer than strides: drop frames, or let the source wait (default: a "
-        "pipe waits, other sources drop)",
+        "live input: if predictions take longer than strides: drop frames, or let the source wait "
+        "(default: a pipe waits, other sources drop)",
         choices=("drop", "wait"),
     ),
     "--stall_sec": option(
-        "warn if no frame comes for S seconds (default 5)", type=float, default=5.0, metavar="S"
+        "live input: warn if no frame comes for S seconds (default 5)", type=float, default=5.0, metavar="S"
     ),
     "--reconnects": option(
-        "attempts in a row to connect again (default 10); not for a pipe", type=count(0), default=10
+        "live input: attempts in a row to connect again (default 10); not for a pipe",
+        type=count(0),
+        default=10,
     ),
     "--live_format": option(
         "FFmpeg's name of the input format, if FFmpeg does not detect it", metavar="NAME"
@@ -118,10 +124,10 @@ _LIVE_OPTIONS: dict[str, dict[str, Any]] = {
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast predict`; PaddleVideo's flags keep their names."""
     parser = CommandParser("predict", __doc__, _rules)
-    add_options(parser, _OPTIONS)
-    add_options(parser, PROGRAM_OPTIONS)
     add_import_argument(parser)
-    add_options(parser.add_argument_group("live input"), _LIVE_OPTIONS)
+    add_options(parser, PROGRAM_OPTIONS, RARE)
+    add_options(parser, _OPTIONS)
+    add_options(parser, _LIVE_OPTIONS, rare=_LIVE_OPTIONS)
     return parser
 
 

@@ -44,22 +44,28 @@ PROGRAM_OPTIONS: dict[str, dict[str, Any]] = {
         "on a CPU",
         positional="MODEL",
     ),
-    "-w --weights": option(
-        "the same as MODEL, for weights: a .pdparams file, the output folder of a run, or a config's name"
-    ),
-    "--params_file": option("file with the weights of the program, .pdiparams (default: the one beside it)"),
     "-c --config": option(
         "read videos as this config says, not as the .yaml next to the program; for weights: the "
         "config they were trained with"
     ),
-    "-o --override": option("sets a key of the config", action="append", default=[], metavar="KEY=VALUE"),
-    "--class_names": option("names of the classes, one a line", metavar="FILE"),
+    "-o --override": option(
+        "sets a key of the config; may be given more than once",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+    ),
+    "-w --weights": option(
+        "the same as MODEL, for weights: a .pdparams file, the output folder of a run, or a config's name",
+        was="-p",
+    ),
+    "--class_names": option("names of the classes, one a line, in the order of their labels", metavar="FILE"),
     "--threshold": option(
         "for networks with several labels a video: predict the classes with a probability of P or "
         "more (default 0.5)",
         type=_probability,
         metavar="P",
     ),
+    "--params_file": option("file with the weights of the program, .pdiparams (default: the one beside it)"),
     "--device": option(
         "where the program runs: cpu, gpu, or gpu:N for the GPU with this number (default: Paddle's "
         "device; an .onnx program: cpu)",
@@ -94,6 +100,12 @@ PROGRAM_OPTIONS: dict[str, dict[str, Any]] = {
     ),
     "--ir_optim": option("let Paddle or onnxruntime optimize the program", type=truth, default=True),
 }
+
+
+RARE = (
+    *("--params_file", "--use_gpu", "--provider", "--use_tensorrt", "--gpu_mem", "--precision"),
+    *("--cpu_threads", "--enable_mkldnn", "--merge_tokens", "--ir_optim"),
+)
 
 
 def check_program(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:

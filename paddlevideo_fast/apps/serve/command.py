@@ -1,5 +1,9 @@
 """Serves predictions of a trained network over HTTP, with a page to drop videos on.
 
+Examples:
+    paddlevideo-fast serve output/my_set
+    paddlevideo-fast serve inference --port 8080 --max_batch 16
+
 MODEL is one of:
     the output folder of a run, such as output/my_set: its best weights are taken
     a folder that `paddlevideo-fast export` wrote, or a program in it
@@ -10,8 +14,7 @@ POST /predict takes a video file as the body or as a form, or JSON with `video` 
 for monitoring. Requests beyond --max_queue get status 503. Ctrl-C or SIGTERM: the requests that are worked on
 are answered, then the server ends. Nothing of a request stays.
 
-Examples:
-    paddlevideo-fast serve output/my_set
+Ask it, for example:
     curl --data-binary @video.mp4 http://127.0.0.1:8000/predict
     curl -F file=@video.mp4 "http://127.0.0.1:8000/predict?window_sec=2"
 """
@@ -19,7 +22,7 @@ Examples:
 import argparse
 from typing import Any
 
-from paddlevideo_fast.apps.predict.flags import PROGRAM_OPTIONS, check_program, make_predictor
+from paddlevideo_fast.apps.predict.flags import PROGRAM_OPTIONS, RARE, check_program, make_predictor
 from paddlevideo_fast.cli.command import add_import_argument, quiet_import, say
 from paddlevideo_fast.command_line import CommandParser, add_options, count, option
 from paddlevideo_fast.config.startup import prepare_process
@@ -58,7 +61,9 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--max_wait_ms": option(
         "how long a batch that is not full waits for more clips (default 2)", type=count(0), default=2
     ),
-    "--num_readers": option("processes that read videos (default: one per core, 8 at most)", type=count(1)),
+    "--num_readers": option(
+        "processes that read videos (default: one per core, 8 at most)", type=count(1), metavar="N"
+    ),
 }
 _LIMITS: dict[str, dict[str, Any]] = {
     "--max_queue": option(
@@ -82,10 +87,10 @@ _LIMITS: dict[str, dict[str, Any]] = {
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast serve`."""
     parser = CommandParser("serve", __doc__, check_program)
-    add_options(parser, _OPTIONS)
-    add_options(parser, PROGRAM_OPTIONS)
     add_import_argument(parser)
-    add_options(parser.add_argument_group("limits"), _LIMITS)
+    add_options(parser, PROGRAM_OPTIONS, RARE)
+    add_options(parser, _OPTIONS)
+    add_options(parser, _LIMITS, rare=_LIMITS)
     return parser
 
 

@@ -1,6 +1,6 @@
 """Lists the built-in configs with what they need and what others have published for them.
 
-Example:
+Examples:
     paddlevideo-fast zoo
     paddlevideo-fast zoo tsm k400
     paddlevideo-fast zoo tsm_k400_videos
@@ -125,7 +125,7 @@ def _published(result: Published, entry: Entry) -> list[str]:
     numbers = f"top-1 {result.top1:.2f}" + ("" if result.top5 is None else f", top-5 {result.top5:.2f}")
     use = (
         f"paddlevideo-fast convert {entry.name} --from {result.converter} --src {file} "
-        f"--to {entry.name}.pdparams{options}"
+        f"--output_file {entry.name}.pdparams{options}"
     )
     return [
         f"{numbers}: {result.name}{training}, {result.frames} frames, {result.views} views, {result.toolkit}",

@@ -1,8 +1,10 @@
 """Computes the features of a network's backbone for each clip of a config's training and validation data.
 
-A head is then trained on them in minutes; its checkpoints hold the whole network:
-
+Examples:
     paddlevideo-fast features my_set -w weights.pdparams --output features
+    paddlevideo-fast features my_set --output features --views 4 --dtype float16
+
+A head is then trained on them in minutes, and its checkpoints hold the whole network:
     paddlevideo-fast train my_set -o features=features
 
 It stores what the head takes: one feature for each clip, or one for each of its frames or tokens. It says how
@@ -30,9 +32,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser("features", __doc__)
     add_config_arguments(parser)
     parser.add_argument(
-        "-w", "--weights", help="weights of the network (default: `pretrained` of the backbone)"
+        "-w", "--weights", was="-p", help="weights of the network (default: `pretrained` of the backbone)"
     )
-    parser.add_argument("--output", type=as_path, required=True, help="folder of the features")
+    parser.add_argument(
+        "--output", type=as_path, required=True, metavar="FOLDER", help="folder of the features"
+    )
     parser.add_argument(
         "--views",
         type=count(1),

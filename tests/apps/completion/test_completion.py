@@ -32,7 +32,7 @@ def test_bash_completes(tmp_path, capsys):
         "tra": "train",
         "data _": " ".join(TOOLS),
         "data pa": "pack",
-        "data pack --sh": "--short_side --short-side --shard --shard_size --shard-size",
+        "data pack --sh": "--short_side --short-side --shard_size --shard-size",
         "train --amp_l": "--amp_level",
         "train --amp_level _": "O1 O2",
         "train -c tsm_m": "tsm_motion",

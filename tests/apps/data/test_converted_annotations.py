@@ -14,7 +14,7 @@ from paddlevideo_fast.loader.annotations import read_video_list
 def run(tmp_path):
     def run(origin, name, text, *words):
         (tmp_path / name).write_text(text if isinstance(text, str) else json.dumps(text))
-        given = ["--from", origin, "--list", str(tmp_path / name), "--output", str(tmp_path / "x.jsonl")]
+        given = ["--from", origin, "--list", str(tmp_path / name), "--output_file", str(tmp_path / "x.jsonl")]
         assert convert([*given, *map(str, words)]) == 0
         return str(tmp_path / "x.jsonl")
 

@@ -57,7 +57,7 @@ def findings(folder):
 
 
 def words(root, output, *more):
-    classes = ("--classes", root / "classes.txt", "--data_prefix", root, "--output", output)
+    classes = ("--class_names", root / "classes.txt", "--data_prefix", root, "--output", output)
     return ["data", "report", str(root / "all.list"), *map(str, (*classes, "--workers", 1, *more))]
 
 
@@ -145,7 +145,7 @@ def test_a_second_run_looks_at_what_has_changed(videos, tmp_path, capsys):
 
 def test_shares_are_merged(videos, tmp_path):
     for share in ("0/2", "1/2"):
-        assert main(words(videos, tmp_path / "out", "--shard", share)) == 0
+        assert main(words(videos, tmp_path / "out", "--job", share)) == 0
         assert not (tmp_path / "out/report.html").exists()
     assert main([*words(videos, tmp_path / "out")[:-2], "--merge"]) == 1
     main(words(videos, tmp_path / "whole"))

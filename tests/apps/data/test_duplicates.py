@@ -91,7 +91,7 @@ def test_a_copy_that_its_header_mirrors_is_found(root, tmp_path, capsys):
         write_matrix(tmp_path / name, matrix)
     (tmp_path / "x.list").write_text("a.mp4 0\nflipped.mp4 0\n")
     output = tmp_path / "pairs.jsonl"
-    assert run(capsys, tmp_path / "x.list", "--data_prefix", tmp_path, "--output", output).code == 1
+    assert run(capsys, tmp_path / "x.list", "--data_prefix", tmp_path, "--output_file", output).code == 1
     (pair,) = pairs_of(output).values()
     assert pair["is_mirrored"]
 
@@ -100,7 +100,7 @@ def test_copies_of_each_kind_are_found_and_others_are_not(root, tmp_path, capsys
     (tmp_path / "x.list").write_text("".join(f"{path.name} 0\n" for path in sorted(root.glob("*.mp4"))))
     output = tmp_path / "out" / "pairs.jsonl"
     clean = tmp_path / "clean.list"
-    words = (tmp_path / "x.list", "--data_prefix", root, "--output", output, "--write_clean", clean)
+    words = (tmp_path / "x.list", "--data_prefix", root, "--output_file", output, "--write_clean", clean)
     done = run(capsys, *words)
     assert done.code == 1
     found = pairs_of(output)
@@ -185,7 +185,7 @@ def test_people_at_one_wall_are_no_copies(tmp_path, capsys):
     clean, output = tmp_path / "clean.list", tmp_path / "pairs.jsonl"
     names = sorted(path.name for path in folder.iterdir())
     (tmp_path / "x.list").write_text("".join(f"{name} {kinds.index(name.split('_')[0])}\n" for name in names))
-    words = (tmp_path / "x.list", "--data_prefix", folder, "--output", output, "--write_clean", clean)
+    words = (tmp_path / "x.list", "--data_prefix", folder, "--output_file", output, "--write_clean", clean)
     done = run(capsys, *words)
     same = [[f"{kind}_0{end}.mp4" for end in ("", "_worse", "_small")] for kind in kinds]
     assert set(pairs_of(output)) == {frozenset(pair) for copies in same for pair in combinations(copies, 2)}
@@ -211,7 +211,7 @@ def test_a_second_run_and_a_larger_list_read_new_files_only(root, tmp_path, caps
         return real(reader)
 
     monkeypatch.setattr(fingerprints, "_prints", noted)
-    words = ("--root", videos, "--output", tmp_path / "pairs.jsonl")
+    words = (videos, "--output_file", tmp_path / "pairs.jsonl")
     with pytest.raises(KeyboardInterrupt):
         run(capsys, *words)
     assert run(capsys, *words).code == 0
@@ -231,7 +231,7 @@ def test_spans_of_a_file_are_its_parts(root, tmp_path, capsys):
     rows = [dict(zip(("path", "label", "start_sec", "end_sec"), (p, 0, a, b))) for p, a, b in lines]
     (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     output = tmp_path / "pairs.jsonl"
-    done = run(capsys, tmp_path / "x.jsonl", "--data_prefix", root, "--output", output)
+    done = run(capsys, tmp_path / "x.jsonl", "--data_prefix", root, "--output_file", output)
     found = [[video["line"] for video in json.loads(line)["videos"]] for line in output.open()]
     assert found == [[1, 3], [1, 5], [2, 5], [3, 5]]  # not 1 and 2, which are meant to overlap
     assert "other1.mp4: the span 9 to 10 s is not inside the video" in done.out
@@ -254,12 +254,12 @@ def test_folders_of_frames(root, tmp_path, capsys):
         ("x.list --against ./x.list", "--against x.list: is the list itself"),
         ("x.list --against none.list", "none.list: no such file or folder"),
         ("none.list", "none.list: no such file or folder"),
-        ("", "give --list, an annotation list, or --root, a folder"),
+        ("", "LIST is missing"),
         ("x.list --list x.list", "LIST: is given twice"),
         ("x.list --write_clean x.list", "--write_clean x.list: would replace a list"),
         ("x.list --against y.list --output y.list", "--output y.list: would replace a list"),
         ("x.list --output z --write_clean z", "--output z: is the file of --write_clean, too"),
-        ("x.list --shard 0/2", "--output is missing"),
+        ("x.list --job 0/2", "--output_file is missing"),
     ],
 )
 def test_a_wrong_command_line_is_one_message(given, message, tmp_path, monkeypatch):

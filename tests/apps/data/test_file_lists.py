@@ -38,7 +38,7 @@ def test_class_folders(videos, run_script, tmp_path):
 def test_frames_and_given_class_names(rawframes_dataset, run_script, tmp_path):
     (tmp_path / "names.txt").write_text("class2\nclass0\nclass1\nnobody\n")
     (tmp_path / "out").mkdir()
-    options = ["--valid-share=0", "--relative", "--classes", tmp_path / "names.txt"]
+    options = ["--valid-share=0", "--relative", "--class_names", tmp_path / "names.txt"]
     run_script(BUILD, rawframes_dataset.root, *options, "--out_list_path", tmp_path / "out")
     assert (tmp_path / "out/train.list").read_text().splitlines() == [
         "class2/clip2 12 0",
@@ -73,7 +73,7 @@ def test_check_names_bad_videos(videos, broken_videos, run_script, tmp_path):
         "--list",
         tmp_path / "all.list",
         "--workers=2",
-        "--output",
+        "--output_file",
         tmp_path / "clean.list",
         check=False,
     )
@@ -89,7 +89,7 @@ def test_check_names_bad_videos(videos, broken_videos, run_script, tmp_path):
 
 def test_check_notes_what_is_unusual_and_whole(tmp_path, capsys):
     write_clip(tmp_path / "paused.ts", 60, pause=(30, 15))
-    assert check(["--root", str(tmp_path)]) == 0
+    assert check([str(tmp_path)]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith(
         f"note: {tmp_path}/paused.ts: a pause: no frame for 16 frames' time after 1.16 s"
@@ -98,7 +98,7 @@ def test_check_notes_what_is_unusual_and_whole(tmp_path, capsys):
 
 
 def test_check_folder_and_frames(videos, rawframes_dataset, run_script, tmp_path):
-    assert "6 of 6 are intact" in run_script(CHECK, "--root", videos).stdout
+    assert "6 of 6 are intact" in run_script(CHECK, videos).stdout
     root = tmp_path / "frames"
     shutil.copytree(rawframes_dataset.root, root)
     options = ["--list", root / "frames.list", "--kind=frames", "--data-prefix", root]
@@ -116,14 +116,14 @@ def test_metadata_of_hugging_face(videos, tmp_path, capsys):
     table = folder / "metadata.csv"
     table.write_text("file_name,label,text\n" + "".join(f"{name},{name.split('/')[0]},x\n" for name in names))
     (tmp_path / "classes.txt").write_text("Jump\nRun\n")
-    options = ["--workers=1", f"--classes={tmp_path}/classes.txt", f"--list={table}"]
-    assert check([*options, f"--output={folder}/clean.csv"]) == 0
+    options = ["--workers=1", f"--class_names={tmp_path}/classes.txt", f"--list={table}"]
+    assert check([*options, f"--output_file={folder}/clean.csv"]) == 0
     assert "2 of 2 are intact" in capsys.readouterr().out
     assert (folder / "clean.csv").read_text() == table.read_text()
     with pytest.raises(
         ToolError, match="paths of .*metadata.csv start from its folder; put the new list there"
     ):
-        check([*options, f"--output={tmp_path}/clean.csv"])
+        check([*options, f"--output_file={tmp_path}/clean.csv"])
     found = find(table)
     assert [clip.path for clip in found.clips] == [folder / name for name in names]
     assert found.classes == ["Jump", "Run"]

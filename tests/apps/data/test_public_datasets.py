@@ -233,7 +233,7 @@ def test_ucf101_frames_of_one_split(here):
         "HammerThrow/v_HammerThrow_g04_c01",
     ):
         put_frames(f"frames/{name}", count=4)
-    assert ucf101(["--kind=frames", "--root=frames", "--split", "2"]) == 0
+    assert ucf101(["--kind=frames", "--root=frames", "--splits", "2"]) == 0
     names = {path.name for path in Path("data/ucf101").glob("*.txt")}
     expected = [f"ucf101_{part}_split_2_rawframes.txt" for part in ("train", "val")]
     assert names == {"class_names.txt", *expected}

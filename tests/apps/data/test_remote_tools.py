@@ -108,9 +108,9 @@ def test_shares_of_several_machines_are_merged(
         return run_command(tool, [*words("shares"), *more])
 
     assert _run(tool, *words("all")) == 1
-    assert on_machine("first", "--shard", "0/2", "--workers", "1") == 0
+    assert on_machine("first", "--job", "0/2", "--workers", "1") == 0
     assert on_machine("third", "--merge") == 2
-    assert on_machine("second", "--shard", "1/2", "--workers", "1") == 0
+    assert on_machine("second", "--job", "1/2", "--workers", "1") == 0
     assert on_machine("third", "--merge") == 1
     found, expected = (_objects(s3_store, f"{s3_store.url}{name}/") for name in ("shares", "all"))
     assert found == expected
@@ -125,7 +125,7 @@ def test_check_and_list(s3_store: Store, videos: Path, tmp_path: Path, capsys: A
     assert _run(check, *words) == 1
     assert s3_store.get(clean) == b"walk/a.mp4 1\nrun/c.mp4 0\nwalk/b.mp4 1\n"
     assert f"bad: {source}run/d.mp4: not a video" in capsys.readouterr().out
-    assert _run(check, "--root", f"{source}walk") == 0
+    assert _run(check, f"{source}walk") == 0
     local = tmp_path / "lists"
     for place, root in ((local, videos), (f"{s3_store.url}lists", source)):
         words = ["--root", root, "--kind", "video", "--output", place, "--relative", "--valid_share", "0"]

@@ -52,7 +52,9 @@ def test_tools_read_a_set(made, data, tmp_path):
     prefix = tmp_path / "videos"
     code, out, err = data("check", made)
     assert (code, out) == (0, "16 of 16 are intact\n4 of 4 are intact\n")
-    assert f"{made}/train.list, as {made}/config.yaml has it: --data_prefix {prefix} --classes {made}" in err
+    assert (
+        f"{made}/train.list, as {made}/config.yaml has it: --data_prefix {prefix} --class_names {made}" in err
+    )
     assert data("check", made / "valid.list")[:2] == (0, "4 of 4 are intact\n")
     assert data("check", made / "train.list", "--against", made / "valid.list")[0] == 0
     code, out, _ = data("check", made, "--duplicates")  # the clips show the same

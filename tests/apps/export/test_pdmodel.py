@@ -69,5 +69,7 @@ def test_the_old_format_is_written_on_request_and_replaces_the_new_one(tmp_path)
 @pytest.mark.skipif(PADDLE_SUFFIXES[0] == ".json", reason="this Paddle writes .json")
 @pytest.mark.smoke
 def test_paddle_2_cannot_write_the_new_format(tmp_path):
-    with pytest.raises(ProgramError, match=r"--format json: Paddle 2.* writes .pdmodel; use Paddle 3 for it"):
+    with pytest.raises(
+        ProgramError, match=r"--program_format json: Paddle 2.* writes .pdmodel; use Paddle 3 for it"
+    ):
         write(tmp_path, "json")

@@ -159,7 +159,7 @@ def test_a_table_and_a_list(run, videos, tmp_path, motion_dataset):
     assert (tmp_path / "out/classes.txt").read_text() == "run/jump\nswim, fast\n"
     labels = Counter(label for lines in lists(tmp_path / "out").values() for _, label in lines)
     assert labels == {"0": 4, "1": 4}
-    words = ["--classes", motion_dataset.root / "classes.txt", "--valid", motion_dataset.valid_list]
+    words = ["--class_names", motion_dataset.root / "classes.txt", "--valid_list", motion_dataset.valid_list]
     assert run(motion_dataset.train_list, "--output", "listed", *words) == 0
     found = lists(tmp_path / "listed")
     assert [len(found["train"]), len(found["valid"])] == [32, 16]
@@ -232,10 +232,10 @@ def test_given_names_that_move_classes_are_refused(run, folder, tmp_path, capfd)
     run(folder, "--output", "my_set")
     names = tmp_path / "names.txt"
     names.write_text("打球\nturn left\n", "utf-8")
-    assert run(folder, "--output", "my_set", "--classes", names) == 2
+    assert run(folder, "--output", "my_set", "--class_names", names) == 2
     assert "class 0 is 'turn left' in my_set/classes.txt and '打球' here" in "".join(capfd.readouterr())
     names.write_text("turn left\n打球\nnew\n", "utf-8")
-    assert run(folder, "--output", "my_set", "--classes", names) == 1  # a file does not decode
+    assert run(folder, "--output", "my_set", "--class_names", names) == 1  # a file does not decode
     assert (tmp_path / "my_set/classes.txt").read_text("utf-8") == "turn left\n打球\nnew\n"
 
 
@@ -358,7 +358,7 @@ def test_what_may_spoil_a_training_is_told():
         (["set", "--valid_share", "1.5"], "--valid_share: 1.5; must be from 0 to below 1"),
         (["set", "--recipe", "tsm_k400"], "tsm_k400  there is no such file"),
         (["set", "--recipe", "tsm_k400_frames"], "reads frames; take a config for videos"),
-        (["set", "--classes", "few.txt"], "few.txt: lacks the class 'b'"),
+        (["set", "--class_names", "few.txt"], "few.txt: lacks the class 'b'"),
         (["damaged"], "none of its 1 videos decodes"),
     ],
 )
@@ -544,7 +544,7 @@ def test_lists_and_their_folder_hold(run, videos, tmp_path, capfd, monkeypatch):
     table(tmp_path / "train.csv", "path,label", rows[:10])
     table(tmp_path / "valid.csv", "path,label", rows[10:])
     words = ["train.csv", "--output", "out", "--recipe", "tsn"]
-    assert run(*words, "--valid", "valid.csv", "--data_prefix", "films") == 0
+    assert run(*words, "--valid_list", "valid.csv", "--data_prefix", "films") == 0
     before = lists(tmp_path / "out")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -552,12 +552,12 @@ def test_lists_and_their_folder_hold(run, videos, tmp_path, capfd, monkeypatch):
     assert run("../train.csv", "--output", "../out", "--recipe", "slowfast") == 0
     assert lists(tmp_path / "out") == before
     told = capfd.readouterr().out
-    assert "as before: --valid ../valid.csv --data_prefix ../films" in told
+    assert "as before: --valid_list ../valid.csv --data_prefix ../films" in told
     assert "--recipe slowfast has no effect: the set has its config.yaml" in told
     (tmp_path / "valid.csv").unlink()
     assert run("../train.csv", "--output", "../out") == 2
-    assert "--valid ../valid.csv: was given before and is gone" in capfd.readouterr().err
-    assert run("../train.csv", "--output", "../out", "--valid", "") == 0
+    assert "--valid_list ../valid.csv: was given before and is gone" in capfd.readouterr().err
+    assert run("../train.csv", "--output", "../out", "--valid_list", "") == 0
     assert sum(map(len, lists(tmp_path / "out").values())) == 10
 
 
@@ -593,7 +593,7 @@ def test_a_list_of_numbers_takes_the_names_of_the_set(run, videos, tmp_path, cap
             side: sorted(of) for side, of in before.items()
         }
     (tmp_path / "set/more.csv").write_text(f"path,label\n{videos[9]},3\n{videos[10]},0\n")
-    assert run("set/x.list", "--output", "out", "--valid", "set/more.csv") == 0
+    assert run("set/x.list", "--output", "out", "--valid_list", "set/more.csv") == 0
     told = "".join(capfd.readouterr())
     assert (tmp_path / "out/classes.txt").read_text() == "run\nwalk\n2\n3\n"
     assert [label for _, label in lists(tmp_path / "out")["valid"]] == ["3", "0"]
@@ -608,12 +608,12 @@ def test_names_of_digits_are_names(run, videos, tmp_path, capfd):
     names = ["3", "1", "2", "10"]
     fill(tmp_path / "set", videos[:16], names)
     (tmp_path / "names.txt").write_text("\n".join(names))
-    assert run("set", "--output", "out", "--classes", "names.txt") == 0
+    assert run("set", "--output", "out", "--class_names", "names.txt") == 0
     for path, label in [line for side in lists(tmp_path / "out").values() for line in side]:
         assert names[int(label)] == path.split("/")[0]
     assert (tmp_path / "out/classes.txt").read_text().split() == names
     (tmp_path / "names.txt").write_text("run\nwalk\nswim\njump")
-    assert run("set", "--output", "other", "--classes", "names.txt") == 2
+    assert run("set", "--output", "other", "--class_names", "names.txt") == 2
     assert "names.txt: lacks the class '1'" in capfd.readouterr().err
     rows = [(video, ("001", "1", "01")[number % 3]) for number, video in enumerate(videos[:12])]
     assert run(table(tmp_path / "x.csv", "path,label", rows), "--output", "zeros") == 0
@@ -634,7 +634,7 @@ def test_names_that_look_alike(run, videos, tmp_path, capfd):
     for label in ("caf\u00e9", "cafe\u0301"):
         rows = [(videos[0], label), (videos[1], "walk"), (videos[2], "Walk")]
         file = table(tmp_path / "x.csv", "path,label", rows)
-        assert run(file, "--output", label, "--classes", "names.txt") == 0
+        assert run(file, "--output", label, "--class_names", "names.txt") == 0
         records = read_video_list(str(file), class_names=str(tmp_path / "names.txt"))
         assert [record.label for record in records] == [1, 0, 2]
 

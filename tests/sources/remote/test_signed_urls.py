@@ -75,7 +75,7 @@ def test_the_data_tools(signed: Signed) -> None:
     signed.run("data", "check", *options, code=1)
     assert "gone.mp4?…: there is no such object" in signed.printed
     clean = signed.lists / "clean.list"
-    signed.run("data", "check", *options, "--output", clean, code=1)
+    signed.run("data", "check", *options, "--output_file", clean, code=1)
     assert clean.read_text() == "".join(listed.read_text().splitlines(keepends=True)[:-2])
     assert "warning: " in signed.printed
     assert "clean.list: has the URLs as they were, with what may be a signature" in signed.printed
@@ -93,15 +93,22 @@ def test_the_data_tools(signed: Signed) -> None:
     prepared = (signed.folder / "prepared" / "valid.list").read_text().split()
     assert prepared[0].endswith(".mp4")
     assert len(prepared) == 16
-    signed.run("data", "pack", *options, "--output", packed, "--shard", "0/1")
+    signed.run("data", "pack", *options, "--output", packed, "--job", "0/1")
     assert signed.leaks() == []
 
 
 def test_a_cluster_and_its_journals(signed: Signed) -> None:
     listed = signed.lists / "valid.list"
     with dask_cluster(signed.folder, 1) as cluster:
-        words = ["--list", listed, "--scheduler", cluster.address, "--output", signed.folder / "clean.list"]
-        signed.run("data", "check", *words, "--shard", "0/1")
+        words = [
+            "--list",
+            listed,
+            "--scheduler",
+            cluster.address,
+            "--output_file",
+            signed.folder / "clean.list",
+        ]
+        signed.run("data", "check", *words, "--job", "0/1")
     assert list(signed.folder.glob(".journal-*"))
     assert signed.leaks() == []
 
