@@ -49,7 +49,7 @@ def log_begin(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | Non
     flags = [
         f"{name}={value}"
         for name, value in sorted(os.environ.items())
-        if name.startswith("FLAGS_") or name in ("NVIDIA_TF32_OVERRIDE", MKL_PATH)
+        if name.startswith("FLAGS_") or name in ("NVIDIA_TF32_OVERRIDE", "KMP_BLOCKTIME", MKL_PATH)
     ]
     cores = ",".join(map(str, available_cores()))
     threads = os.environ.get("OMP_NUM_THREADS", "1")
