@@ -75,7 +75,7 @@ def test_the_data_tools(videos, tmp_path, capfd):
     where = ["--list", str(train), "--data_prefix", str(videos), "--workers", "1"]
     assert run_command(check, [*where, "--output_file", str(tmp_path / "clean.list")]) == 0
     assert (tmp_path / "clean.list").read_bytes() == train.read_bytes()
-    options = ["--root", str(videos), "--workers", "1"]
+    options = [str(videos), "--workers", "1"]
     assert run_command(check, [*options, "--output_file", str(tmp_path / "all")]) == 1
     assert (tmp_path / "all.failures.txt").read_text().count("no list can hold") == 2
     assert len((tmp_path / "all").read_bytes().split(b"\n")) == len(files) + 2

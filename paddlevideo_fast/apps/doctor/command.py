@@ -48,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER", help="folder of doctor.json (default output/doctor)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text, an object a line")
     return parser
 
 
@@ -118,7 +118,7 @@ def show_result(
     Raises:
         PaddleVideoFastError: the file cannot be written, or another process writes it.
     """
-    print(json.dumps(result, indent=1) if args.json else as_text(result))
+    print(json.dumps(result) if args.json else as_text(result))
     if args.output:
         from paddlevideo_fast.extensions.report import save_json
 

@@ -43,7 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--no_measure", action="store_true", help="do not time steps, and predict no speed-up"
     )
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for multigrid_plan.json")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text, an object a line")
     return parser
 
 

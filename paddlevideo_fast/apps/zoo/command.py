@@ -33,7 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="WORD",
         help="name of a config, to show its details; or parts of names, to list matching configs",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text, an object a line")
     parser.add_argument("--cached", action="store_true", help="list the downloaded weights with their sizes")
     parser.add_argument("--remove", metavar="NAME", help="remove the downloaded weights of a name")
     return parser
@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> None:
         hint = did_you_mean(args.words[0], [entry.name for entry in entries])
         raise PaddleVideoFastError(f"no built-in config is called {' '.join(args.words)}{hint}")
     if args.json:
-        print(json.dumps([asdict(entry) for entry in chosen], indent=1, ensure_ascii=False, default=str))
+        for entry in chosen:
+            print(json.dumps(asdict(entry), ensure_ascii=False, default=str))
     elif named:
         print("\n\n".join("\n".join(_details(entry)) for entry in named))
     else:
@@ -69,7 +70,8 @@ def _manage_cache(args: argparse.Namespace) -> None:
     if args.remove is not None:
         print(f"{args.remove}: removed, {remove(args.remove) / 1e6:.1f} MB")
     elif args.json:
-        print(json.dumps([entry._asdict() for entry in cached()], indent=1, ensure_ascii=False))
+        for entry in cached():
+            print(json.dumps(entry._asdict(), ensure_ascii=False))
     else:
         entries = cached()
         width = max([len(entry.name) for entry in entries], default=0)

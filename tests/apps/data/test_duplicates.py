@@ -257,8 +257,8 @@ def test_folders_of_frames(root, tmp_path, capsys):
         ("", "LIST is missing"),
         ("x.list --list x.list", "LIST: is given twice"),
         ("x.list --write_clean x.list", "--write_clean x.list: would replace a list"),
-        ("x.list --against y.list --output y.list", "--output y.list: would replace a list"),
-        ("x.list --output z --write_clean z", "--output z: is the file of --write_clean, too"),
+        ("x.list --against y.list --output_file y.list", "--output_file y.list: would replace a list"),
+        ("x.list --output_file z --write_clean z", "--output_file z: is the file of --write_clean, too"),
         ("x.list --job 0/2", "--output_file is missing"),
     ],
 )

@@ -492,7 +492,7 @@ def test_the_command_lists_and_removes(published, capsys, tmp_path):
     assert line.endswith(url)
     assert total.startswith("1 names, ")
     assert zoo(["--cached", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["name"] == NAME
+    assert [json.loads(line)["name"] for line in capsys.readouterr().out.splitlines()] == [NAME]
     assert zoo(["--remove", NAME]) == 0
     assert in_cache(tmp_path) == []
     for name in (NAME, "../weights"):

@@ -90,8 +90,10 @@ def test_all_words_count(capsys):
 
 
 def test_json(capsys):
-    assert main(["--json", "tsm_motion"]) == 0
-    (entry,) = json.loads(capsys.readouterr().out)
+    """JSON lines: an object for each config."""
+    assert main(["--json", "tsm_motion", "tsn_motion"]) == 0
+    entry, other = map(json.loads, capsys.readouterr().out.splitlines())
+    assert other["name"] == "tsn_motion"
     assert (entry["name"], entry["clip"], entry["published"]) == ("tsm_motion", "8", [])
 
 
