@@ -16,7 +16,7 @@ from paddlevideo_fast import cli
 from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.engine import CheckpointStore
 from paddlevideo_fast.engine.state import TrainerState
-from paddlevideo_fast.extensions.report import results
+from paddlevideo_fast.extensions.report import extension, results
 from paddlevideo_fast.extensions.report.extension import make_naming
 from paddlevideo_fast.extensions.report.results import ReportedRun, Reporting
 from paddlevideo_fast.extensions.report.tables import Naming
@@ -72,7 +72,7 @@ def test_a_test_leaves_its_files(trained, motion_data):
 
 
 def test_the_numbers_come_before_the_pictures(trained, tmp_path, monkeypatch, capfd):
-    """Without a report no picture is drawn; the tables stay."""
+    """Without a report no picture is drawn and nothing is explained; the tables stay."""
     output, config = trained
     logged = []
     monkeypatch.setattr(results, "confusion_picture", lambda *_: logged.extend(capfd.readouterr()) or b"")
@@ -80,6 +80,7 @@ def test_the_numbers_come_before_the_pictures(trained, tmp_path, monkeypatch, ca
     assert run(config, *options, "report=true", test=output / "tiny_best.pdparams") == 0
     assert "INFO: test top1: " in "".join(logged)
     logged.clear()
+    monkeypatch.setattr(extension, "by_grad_cam", lambda *_: pytest.fail("nobody looks at heat maps"))
     assert run(config, *options, "report=false", test=output / "tiny_best.pdparams") == 0
     assert not logged
     assert (tmp_path / "out/test/confusion.csv").exists()

@@ -51,7 +51,7 @@ class Report(Extension):
     def tested(self, test: FinishedTest) -> None:
         if test.predictions is not None:
             naming = make_naming(test.spec, test.model.num_classes, test.dataset)
-            explain = by_grad_cam(test.model, test.preprocess)
+            explain = by_grad_cam(test.model, test.preprocess) if self.report else None
             evaluated = Evaluated(test.metrics, test.predictions, naming, test.dataset, explain)
             write_test(self._run(test.spec), test.weights, evaluated, test.note)
 
