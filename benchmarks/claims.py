@@ -111,8 +111,14 @@ def training() -> list[str]:
     saving, precision = load("saving"), load("precision")["top1_percent"]
     one, two = (load("cpu")["networks"]["tsm_r50_8f"][threads]["now"]["step"][0] for threads in "12")
     shift = rows_of("shift", side="ours", **{"pass": "forward+backward"})
+    parts = {(row["network"], row["part"]): f"{row['cpu_ratio']:.2f}×" for row in rows_of("paddlevideo_runs")}
     half, full = (mean(row[kind] for row in precision) for kind in ("bfloat16 O1", "float32"))
     return [
+        *(
+            f"TSM {parts['tsm', part]}, SlowFast {parts['slowfast', part]}"
+            for part in ("step", "epoch with validation")
+        ),
+        parts["tsm", "test"],
         f"{load('trainer')['cost']:+.2%}",
         f"{saving['background_sec']:.2f} s ({saving['plain_sec']:.2f} s)",
         f"{load('scale')['speedup']:.2f}×",

@@ -407,6 +407,10 @@ TABLES: Mapping[str, Table] = {
     ),
     "processes": _processes,
     "paddlevideo": _each("paddlevideo", "| | {clip} | {cpu_ratio:.1f}× | {wall_ratio:.1f}×"),
+    "paddlevideo_runs": _each(
+        "paddlevideo_runs",
+        "| | | {cpu_sec[0]:.1f} s | {cpu_sec[1]:.1f} s | {cpu_ratio:.2f} | {wall_ratio:.2f}",
+    ),
     "decoders": _decoders,
     "videos": _videos,
     "formats": lambda: [
