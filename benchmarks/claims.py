@@ -114,10 +114,7 @@ def training() -> list[str]:
     parts = {(row["network"], row["part"]): f"{row['cpu_ratio']:.2f}×" for row in rows_of("paddlevideo_runs")}
     half, full = (mean(row[kind] for row in precision) for kind in ("bfloat16 O1", "float32"))
     return [
-        *(
-            f"TSM {parts['tsm', part]}, SlowFast {parts['slowfast', part]}"
-            for part in ("step", "epoch with validation")
-        ),
+        f"TSM {parts['tsm', 'step']}, SlowFast {parts['slowfast', 'step']}",
         parts["tsm", "test"],
         f"{load('trainer')['cost']:+.2%}",
         f"{saving['background_sec']:.2f} s ({saving['plain_sec']:.2f} s)",

@@ -51,7 +51,7 @@ NOT_MEASURED = {
         "model_zoo": "0.5",
         "multigrid": "1.1 1.5",
         "migrating": "2",
-        "performance": "0 2 4 512 4096",
+        "performance": "0 1 2 4 200 512 4096",
         "prepared_packed": "0.25 4 10",
         "training": "0.1",
     },
