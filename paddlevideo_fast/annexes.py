@@ -116,8 +116,8 @@ _COMMANDS = {
         "extensions.features.command", "compute features, to train a head on in minutes", logs=True
     ),
     "average": CommandRow("apps.average.command", "average the weights of checkpoints", logs=True),
-    "export": CommandRow("apps.export.command", "write a trained network as a program"),
-    "predict": CommandRow("apps.predict.command", "predict the classes of videos with a program"),
+    "export": CommandRow("apps.export.command", "export a trained network for deployment"),
+    "predict": CommandRow("apps.predict.command", "predict the classes of videos"),
     "serve": CommandRow("apps.serve.command", "answer requests for predictions over HTTP"),
     "convert": CommandRow("apps.convert.command", "convert weights of another toolkit"),
     "doctor": CommandRow("apps.doctor.command", "say where the time of a training goes"),

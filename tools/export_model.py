@@ -1,4 +1,4 @@
-"""Writes a network as a program: python tools/export_model.py -c CONFIG -p best.pdparams -o inference."""
+"""Exports a trained network: python tools/export_model.py -c CONFIG -p best.pdparams -o inference."""
 
 import sys
 from pathlib import Path

@@ -277,7 +277,7 @@ def _check(args: argparse.Namespace, against: Sequence[argparse.Namespace]) -> i
                 print(f"note: {printable(file.path)}: {note}")
         for where, cause in [*bad, *shared]:
             print(f"bad: {printable(where)}: {printable(cause)}")
-        intact = f"{len(lines)} of {len(records)} are intact"
+        intact = f"intact files: {len(lines)} of {len(records)}"
         print(intact, file=sys.stderr if bad else sys.stdout)
         if args.output_file:
             write_entries(args.output_file, header, lines)

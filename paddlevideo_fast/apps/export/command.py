@@ -1,6 +1,6 @@
-"""Writes a trained network as a program for Paddle Inference, with settings for `paddlevideo-fast predict`.
+"""Exports a trained network for Paddle Inference, with settings for `paddlevideo-fast predict`.
 
---onnx also writes a program for onnxruntime. Programs are kept only if they give the network's logits.
+--onnx also exports it for onnxruntime. Exported models are kept only if they give the network's logits.
 
 Examples:
     paddlevideo-fast export output/my_set
@@ -51,7 +51,9 @@ def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
         "--save_name", metavar="NAME", rare=True, help="name of the files (default: model_name of the config)"
     )
     parser.add_argument(
-        "--uint8", action="store_true", help="the program takes uint8 pixels and normalises them itself"
+        "--uint8",
+        action="store_true",
+        help="the model takes uint8 pixels and normalises them itself",
     )
     parser.add_argument(
         "--input_shape",
@@ -75,7 +77,7 @@ def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
         was="--format",
         rare=True,
         choices=("json", "pdmodel"),
-        help="of the program of Paddle: json of Paddle 3, or pdmodel, which Paddle 2 reads as well; "
+        help="of the model for Paddle: json of Paddle 3, or pdmodel, which Paddle 2 reads as well; "
         "default: as the installed Paddle writes it",
     )
     parser.add_argument(
@@ -83,18 +85,18 @@ def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
         type=count(0),
         metavar="N",
         rare=True,
-        help="tokens that each layer of a VideoMAE merges, for a faster program",
+        help="tokens that each layer of a VideoMAE merges, for a faster model",
     )
-    parser.add_argument("--onnx", action="store_true", help="write the program as ONNX, too")
+    parser.add_argument("--onnx", action="store_true", help="export to ONNX, too")
     parser.add_argument(
         "--fp16",
         action="store_true",
-        help="the ONNX program computes in 16 bits; input and logits keep their types",
+        help="the ONNX model computes in 16 bits; input and logits keep their types",
     )
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="the ONNX program computes in int8: smaller, and on most CPUs faster; reads videos to calibrate",
+        help="the ONNX model computes in int8: smaller, and on most CPUs faster; reads videos to calibrate",
     )
     parser.add_argument(
         "--calibrate",
@@ -127,7 +129,7 @@ def _rules(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         if getattr(args, name) and not getattr(args, other):
             parser.error(f"--{name}: has no effect without --{other}")
     if args.fp16 and args.int8:
-        parser.error("--fp16: the ONNX program computes in int8; leave one of the two out")
+        parser.error("--fp16: the ONNX model computes in int8; leave one of the two out")
 
 
 def _shape(text: str) -> list[int]:

@@ -38,9 +38,9 @@ def program_of_weights(cfg: Config, weights: Path, may_take_onnx: bool = False) 
     merged = f"_merged{cfg['merge_tokens']}" if cfg.get("merge_tokens") else ""
     program = weights.parent / FOLDER / f"{name}{merged}"
     if _is_made_from(program, checksum_of_source(cfg, weights)):
-        logger.info("program: %s, exported before", program)
+        logger.info("exported model: %s, from an earlier export", program)
     else:
-        logger.info("program: exporting to %s", program)
+        logger.info("exporting the network to %s", program)
         takes_onnx = may_take_onnx and _onnxruntime_is_fastest(cfg)
         try:
             options = ExportOptions(onnx_opset=OPSET_VERSION if takes_onnx else None)
@@ -48,7 +48,7 @@ def program_of_weights(cfg: Config, weights: Path, may_take_onnx: bool = False) 
         except (ProgramError, MissingExtraError, InstallationError) as error:
             if not takes_onnx:
                 raise
-            logger.info("Paddle Inference runs the program, and not onnxruntime: %s", error)
+            logger.info("Paddle Inference runs the exported model, not onnxruntime: %s", error)
             export_model(cfg, weights, program.parent, program.name)
     return program
 
@@ -62,7 +62,7 @@ def _onnxruntime_is_fastest(cfg: Config) -> bool:
     missing = [module for module in ("onnxruntime", "paddle2onnx") if not importlib.util.find_spec(module)]
     if missing:
         text = 'onnxruntime takes less time: pip install "paddlevideo_fast[onnx]" before the export'
-        logger.info("Paddle Inference runs the program; %s", text)
+        logger.info("Paddle Inference runs the exported model; %s", text)
     return not missing
 
 

@@ -68,13 +68,13 @@ PROGRAM_OPTIONS: dict[str, dict[str, Any]] = {
     "--params_file": option("file with the weights of the program, .pdiparams (default: the one beside it)"),
     "--device": option(
         "where the program runs: cpu, gpu, or gpu:N for the GPU with this number (default: Paddle's "
-        "device; an .onnx program: cpu)",
+        "device; an .onnx model: cpu)",
         type=_device,
         metavar="DEVICE",
     ),
     "--use_gpu": option("True or False, as --device gpu and cpu", type=truth),
     "--provider": option(
-        "backends in order of preference: the first that loads runs the program; a warning names the others",
+        "backends in order of preference: the first that loads runs the model; a warning names the others",
         nargs="+",
         choices=("cpu", "cuda", "tensorrt"),
         default=[],
@@ -84,7 +84,7 @@ PROGRAM_OPTIONS: dict[str, dict[str, Any]] = {
     "--precision": option("fp16: on a GPU only", choices=("fp32", "fp16"), default="fp32"),
     "--cpu_threads": option("CPU threads (default: one per core)", type=count(1)),
     "--backend": option(
-        "what runs the program on a CPU: Paddle Inference, without or with oneDNN, or onnxruntime, "
+        "what runs the model on a CPU: Paddle Inference, without or with oneDNN, or onnxruntime, "
         "which needs an export with --onnx (default: as export found best for the network)",
         choices=("paddle", "onednn", "onnxruntime"),
     ),
@@ -135,13 +135,13 @@ def check_program(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
     args.has_weights = args.weights is not None or _has_weights(args.model)
     if args.merge_tokens is not None:
         if not args.has_weights:
-            text = "is for weights, and MODEL is a program; export it with --merge_tokens"
+            text = "is for weights, and MODEL is an exported model; export it with --merge_tokens"
             parser.error(f"--merge_tokens: {text}")
         args.override = [*args.override, f"merge_tokens={args.merge_tokens}"]
     if args.config is None and not args.has_weights and len(args.override) > len(args.imports):
         parser.error("--override: sets a key of --config, which is missing")
     if args.params_file and args.has_weights:
-        parser.error(f"--params_file: is for a program, and {args.model} has weights")
+        parser.error(f"--params_file: is for an exported model, and {args.model} has weights")
 
 
 def _programs_in(model: str) -> list[str] | None:
@@ -173,7 +173,7 @@ def _program(args: argparse.Namespace, options: Any) -> str:
     if not args.has_weights:
         programs = _programs_in(args.model) or [args.model]
         if len(programs) > 1:
-            raise ProgramError(f"{args.model}: holds several programs; name one: {', '.join(programs)}")
+            raise ProgramError(f"{args.model}: holds several models; name one: {', '.join(programs)}")
         return programs[0]
     from paddlevideo_fast.apps.export.from_checkpoint import program_of_weights
     from paddlevideo_fast.apps.predict.program import is_on_cpu
@@ -201,7 +201,7 @@ def network_of(args: argparse.Namespace) -> tuple[Config, Path]:
     config = args.config or (given if given.is_dir() else given.parent) / CONFIG_FILE
     if not args.config and not config.is_file():
         raise ProgramError(
-            f"{config.parent}: holds no program and no {CONFIG_FILE} of a run; give a config with -c"
+            f"{config.parent}: holds no exported model and no {CONFIG_FILE} of a run; give a config with -c"
         )
     if args.config or not given.is_dir():
         weights = Path(find_weights(args.model))

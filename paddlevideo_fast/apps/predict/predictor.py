@@ -488,7 +488,7 @@ class Predictor:
         shape = clips.shape[1:4]
         if any(size not in (FREE, own) for size, own in zip(settings.input_shape, shape)):
             raise ProgramError(
-                f"{path}: its clips have T, H, W = {list(shape)}, the program takes "
+                f"{path}: its clips have T, H, W = {list(shape)}, the model takes "
                 f"{list(settings.input_shape)}; export it with another --input_shape"
             )
         return clips if settings.input_dtype == "uint8" else self._preprocess.in_numpy(clips)

@@ -144,7 +144,7 @@ class PaddleProgram(Program):
     ) -> None:
         super().__init__(model_file, provider)
         if not _looks_right(model_file):
-            raise ProgramError(f"{model_file}: is no program; expected a .json or .pdmodel file")
+            raise ProgramError(f"{model_file}: is no model; expected a .json or .pdmodel file")
         _check_paddle_has(provider, options)
         config = _config(model_file, params_file, options, provider)
         try:
@@ -241,7 +241,7 @@ class OnnxProgram(Program):
 
     def __init__(self, model_file: Path, options: ProgramOptions, provider: Provider) -> None:
         super().__init__(model_file, provider)
-        with needing("onnx", "running an .onnx program"):
+        with needing("onnx", "running an .onnx model"):
             import onnxruntime
         _check_onnxruntime_has(onnxruntime, provider, options)
         settings = onnxruntime.SessionOptions()
@@ -313,10 +313,10 @@ def _missing(printed: str) -> str:
 
 def _check_onnxruntime_has(onnxruntime: Any, provider: Provider, options: ProgramOptions) -> None:
     if options.use_mkldnn:
-        raise ProviderError("enable_mkldnn: its operators are Paddle's; leave it out for an .onnx program")
+        raise ProviderError("enable_mkldnn: its operators are Paddle's; leave it out for an .onnx model")
     if options.precision == "fp16" and provider != "tensorrt":
         raise ProviderError(
-            f"precision fp16: {provider} runs an .onnx program in the precision of its export; export it "
+            f"precision fp16: {provider} runs an .onnx model in the precision of its export; export it "
             "with --fp16, or take the provider tensorrt"
         )
     there = onnxruntime.get_available_providers()
@@ -404,7 +404,7 @@ def open_program(
         if model_file.suffix == ONNX_SUFFIX:
             get_logger().info("onnxruntime runs %s; to use Paddle Inference, name %s", model_file, named)
     if model_file.suffix not in PROGRAM_SUFFIXES:
-        raise ProgramError(f"{model_file}: is no program; expected one of {', '.join(PROGRAM_SUFFIXES)}")
+        raise ProgramError(f"{model_file}: is no model; expected one of {', '.join(PROGRAM_SUFFIXES)}")
     params = None
     if model_file.suffix != ONNX_SUFFIX:
         params = Path(local_copy(params_file)) if params_file else model_file.with_suffix(PARAMS_SUFFIX)

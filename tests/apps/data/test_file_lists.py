@@ -83,7 +83,7 @@ def test_check_names_bad_videos(videos, broken_videos, run_script, tmp_path):
     failures = [line.split("\t") for line in (tmp_path / "clean.failures.txt").read_text().splitlines()]
     assert [f"{path} 1" for path, _ in failures] == bad
     assert [f"bad: {path}: {cause}" for path, cause in failures] == done.stdout.splitlines()[-5:]
-    assert "2 of 7 are intact" in done.stderr
+    assert "intact files: 2 of 7" in done.stderr
     assert run_script(CHECK, "--list", tmp_path / "clean.list").returncode == 0
 
 
@@ -94,15 +94,15 @@ def test_check_notes_what_is_unusual_and_whole(tmp_path, capsys):
     assert out[0].startswith(
         f"note: {tmp_path}/paused.ts: a pause: no frame for 16 frames' time after 1.16 s"
     )
-    assert out[1:] == ["1 of 1 are intact"]
+    assert out[1:] == ["intact files: 1 of 1"]
 
 
 def test_check_folder_and_frames(videos, rawframes_dataset, run_script, tmp_path):
-    assert "6 of 6 are intact" in run_script(CHECK, videos).stdout
+    assert "intact files: 6 of 6" in run_script(CHECK, videos).stdout
     root = tmp_path / "frames"
     shutil.copytree(rawframes_dataset.root, root)
     options = ["--list", root / "frames.list", "--kind=frames", "--data-prefix", root]
-    assert "6 of 6 are intact" in run_script(CHECK, *options).stdout
+    assert "intact files: 6 of 6" in run_script(CHECK, *options).stdout
     (root / "class1/clip1/img_00004.jpg").unlink()
     done = run_script(CHECK, *options, check=False)
     assert done.returncode == 1
@@ -118,7 +118,7 @@ def test_metadata_of_hugging_face(videos, tmp_path, capsys):
     (tmp_path / "classes.txt").write_text("Jump\nRun\n")
     options = ["--workers=1", f"--class_names={tmp_path}/classes.txt", f"--list={table}"]
     assert check([*options, f"--output_file={folder}/clean.csv"]) == 0
-    assert "2 of 2 are intact" in capsys.readouterr().out
+    assert "intact files: 2 of 2" in capsys.readouterr().out
     assert (folder / "clean.csv").read_text() == table.read_text()
     with pytest.raises(
         ToolError, match="paths of .*metadata.csv start from its folder; put the new list there"

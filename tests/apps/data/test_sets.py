@@ -51,11 +51,11 @@ def data(capfd):
 def test_tools_read_a_set(made, data, tmp_path):
     prefix = tmp_path / "videos"
     code, out, err = data("check", made)
-    assert (code, out) == (0, "16 of 16 are intact\n4 of 4 are intact\n")
+    assert (code, out) == (0, "intact files: 16 of 16\nintact files: 4 of 4\n")
     assert (
         f"{made}/train.list, as {made}/config.yaml has it: --data_prefix {prefix} --class_names {made}" in err
     )
-    assert data("check", made / "valid.list")[:2] == (0, "4 of 4 are intact\n")
+    assert data("check", made / "valid.list")[:2] == (0, "intact files: 4 of 4\n")
     assert data("check", made / "train.list", "--against", made / "valid.list")[0] == 0
     code, out, _ = data("check", made, "--duplicates")  # the clips show the same
     assert code == 1
@@ -91,7 +91,7 @@ def test_what_a_set_lacks_is_told(made, data, tmp_path):
     # flags win, and what is beside a list need not be about it
     assert data("check", made / "train.list", "--data_prefix", tmp_path)[0] == 1
     (made / "other.list").write_text(f"{tmp_path}/videos/run/0.mp4 0\n")
-    assert data("check", made / "other.list")[:2] == (0, "1 of 1 are intact\n")
+    assert data("check", made / "other.list")[:2] == (0, "intact files: 1 of 1\n")
     shutil.rmtree(tmp_path / "videos")
     code, _, err = data("check", made)
     assert code == 2

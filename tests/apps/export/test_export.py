@@ -130,9 +130,9 @@ def test_wrong_programs_are_one_error(trained, tmp_path):
     (tmp_path / "text.pdmodel").write_text("no program")
     with pytest.raises(ProgramError, match="cannot load it"):
         open_program(tmp_path / "damaged.json", files.params)
-    with pytest.raises(ProgramError, match="no program"):
+    with pytest.raises(ProgramError, match="no model"):
         open_program(tmp_path / "text.pdmodel", files.params)
-    with pytest.raises(ProgramError, match="no program"):
+    with pytest.raises(ProgramError, match="no model"):
         open_program(files.settings, files.params)
     with pytest.raises(ProgramError, match="does not run on"):
         open_program(files.program, files.params).run(np.zeros((1, 8, 5, 56, 56), "float32"))

@@ -119,7 +119,7 @@ def test_a_program_that_loses_too_much_is_not_written(made, run, tmp_path, monke
         (["--onnx", "--calibrate", "a.list"], "--calibrate: has no effect without --int8"),
         (
             ["--onnx", "--int8", "--fp16"],
-            "--fp16: the ONNX program computes in int8; leave one of the two out",
+            "--fp16: the ONNX model computes in int8; leave one of the two out",
         ),
     ],
 )

@@ -104,7 +104,7 @@ def test_a_program_of_free_shape_takes_videos_of_several_sizes(trained, tmp_path
     fixed = Predictor(export_model(cfg, run.weights, tmp_path / "fixed").program)
     result = next(fixed.predict(videos[:1]))
     assert isinstance(result, Unread)
-    assert "the program takes [8, 48, 48]" in str(result.error)
+    assert "the model takes [8, 48, 48]" in str(result.error)
 
 
 def test_the_command_on_real_clips(exported, predict, real_clips_dir):
@@ -211,7 +211,7 @@ def test_class_names_and_a_config_in_place_of_the_settings(
     for missing, told in (
         (tmp_path / "other", absent),
         ("", absent),
-        (tmp_path / "empty", "holds no program"),
+        (tmp_path / "empty", "holds no exported model"),
     ):
         code, _, err = predict("-i", video, "--model_file", missing)
         assert (code, err.count(told)) == (2, 1)
@@ -311,7 +311,7 @@ def test_a_run_is_exported_once_and_its_program_predicts(trained, predict, motio
     probabilities = paddle.nn.functional.softmax(paddle.to_tensor(expected[0, 0])).numpy()
     assert np.allclose([found[str(number)] for number in range(8)], probabilities, rtol=1e-3, atol=1e-5)
     assert f"weights: {weights}" in err
-    assert f"program: exporting to {folder}/inference/TSM_motion" in err
+    assert f"exporting the network to {folder}/inference/TSM_motion" in err
     has_onnx = all(map(importlib.util.find_spec, ("onnxruntime", "paddle2onnx")))
     assert program.with_suffix(".onnx").is_file() == has_onnx
     assert ("onnxruntime runs" if has_onnx else 'pip install "paddlevideo_fast[onnx]"') in err
@@ -329,7 +329,7 @@ def test_a_run_is_exported_once_and_its_program_predicts(trained, predict, motio
     others = scores(folder)[0]
     assert others["motion 7"] > found["7"]
     shutil.copy(program, folder / "inference/other.pdiparams")
-    assert "holds several programs; name one" in predict(folder / "inference", "-i", paths[0])[2]
+    assert "holds several models; name one" in predict(folder / "inference", "-i", paths[0])[2]
     (folder / "config.yaml").unlink()
     assert "give a config with -c" in predict(weights, "-i", paths[0])[2]
 

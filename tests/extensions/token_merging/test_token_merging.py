@@ -174,7 +174,7 @@ def test_test_export_and_predict(config, tmp_path, motion_data, capfd):
     assert found["program"] != pytest.approx(found["plain"], abs=1e-5)
     assert {path.name for path in (out / "inference").glob("*.yaml")} == {"tiny.yaml", "tiny_merged20.yaml"}
     assert main(["predict", str(program), "-i", video, "--merge_tokens", "8"]) == 2
-    assert "--merge_tokens: is for weights, and MODEL is a program" in capfd.readouterr().err
+    assert "--merge_tokens: is for weights, and MODEL is an exported model" in capfd.readouterr().err
 
 
 def test_more_than_half_of_the_tokens(config):
