@@ -147,7 +147,7 @@ def accuracy() -> list[str]:
     weights = ("ImageNet weights, tsm_lite0", "random weights, tsm_lite0")
     return [
         top1("quickstart", "TSM", "TSN"),
-        *(top1(f"first_training_{data}", *weights) for data in ("videos", "motion")),
+        *(top1(f"first_training_{data}", *weights) for data in ("people", "videos", "motion")),
         top1("few_videos_20", "fine-tuned", "from scratch"),
         top1("distillation_20", "student with teacher", "student alone"),
         top1("imbalance", "sampler: balanced", "plain"),

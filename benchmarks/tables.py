@@ -225,6 +225,26 @@ def _decoders() -> Rows:
     return rows
 
 
+def _crops() -> Rows:
+    rows = [row for result in ("reader_crops", "reader_crops_1080p") for row in load(result)["rows"]]
+    cells = {(row["clip"], row["pattern"], row["reader"]): row for row in rows}
+    wrong = {key[:2]: row["wrong"] for key, row in cells.items() if key[2] == "decord"}
+    return [
+        [
+            clip,
+            "",
+            *(
+                f"{cells[clip, pattern, one]['ratio']:.2f}" if (clip, pattern, one) in cells else ""
+                for one in ("OpenCV", "paddlecodec", "ours")
+            ),
+            _span(row["spread"]),
+            f"{wrong[clip, pattern]} / {row['frames']}",
+        ]
+        for (clip, pattern, reader), row in cells.items()
+        if reader == "ours"
+    ]
+
+
 def _videos() -> Rows:
     rows = load("reader")["rows"]
     decord = {(row["clip"], row["pattern"]): f"{row['ms']:.1f}" for row in rows if row["reader"] == "decord"}
@@ -413,6 +433,7 @@ TABLES: Mapping[str, Table] = {
     ),
     "decoders": _decoders,
     "videos": _videos,
+    "crops": _crops,
     "formats": lambda: [
         row for result in ("pipeline", "pipeline_dense") for row in _each(result, _format_cells)()
     ],
@@ -425,7 +446,7 @@ TABLES: Mapping[str, Table] = {
     "frames_cache": _each("frames_cache", _frames_cache_cells),
     "clips_per_video_training": _runs("clips_per_video_training"),
     "few_videos": _runs("few_videos_5", "few_videos_20"),
-    "first_training": _runs("first_training_videos", "first_training_motion"),
+    "first_training": _runs("first_training_people", "first_training_videos", "first_training_motion"),
     "run_length_steps": _each(
         "fast_transformers",
         "| | {step_ms[plain]:.0f} | {step_ms[RLT]:.0f} | {ratio:.2f}× | {tokens:.0%}",
