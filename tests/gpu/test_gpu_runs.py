@@ -14,6 +14,7 @@ from paddlevideo_fast.config.settings import RuntimeSettings
 from paddlevideo_fast.engine import has_dtype
 from tests.gpu.conftest import REHEARSAL
 from tests.support.forking import Fresh
+from tests.support.json_lines import entries_of
 from tests.support.launching import MAIN, ROOT, overriding
 from tests.support.runs import TINY
 
@@ -173,7 +174,7 @@ def test_an_exported_program_predicts_as_on_a_cpu(train, device, motion_dataset,
         capfd.readouterr()
         words = ["-i", str(motion_dataset.root / name), "--json", "--top_k", "8", "--device", where]
         assert main(["predict", str(program), *words]) == 0
-        (entry,) = json.loads(capfd.readouterr().out)
+        (entry,) = entries_of(capfd.readouterr().out)
         return {each["name"]: each["score"] for each in entry["top"]}
 
     expected, found = scores_on("cpu"), scores_on(device.partition(":")[0])

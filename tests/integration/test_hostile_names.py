@@ -19,6 +19,7 @@ from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list
 from paddlevideo_fast.loader.class_names import read_class_names
 from paddlevideo_fast.log import printable
+from tests.support.json_lines import entries_of
 from tests.support.launching import overriding
 
 # stems of videos, in the folder of a class; all end in .mp4
@@ -161,7 +162,7 @@ def test_predicting(exported, videos, tmp_path, capfd):
     files = {str(videos / path) for path in paths_below(videos)}
     capfd.readouterr()
     assert commands_main(["predict", "-i", str(videos), *model, "-b", "8", "--json"]) == 0
-    entries = json.loads(capfd.readouterr().out)
+    entries = entries_of(capfd.readouterr().out)
     assert {entry["path"] for entry in entries} == files
     assert {os.fsencode(top["name"]) for entry in entries for top in entry["top"]} == set(CLASSES)
 

@@ -61,7 +61,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         required=True,
     ),
     "--top_k": option("classes to show (default 5)", type=count(1), default=5),
-    "--json": option("print JSON instead of text", action="store_true"),
+    "--json": option("print a line of JSON for each video, window or id", action="store_true"),
     "-b --batch_size": option("files at a time (default 1)", type=count(1), default=1, metavar="N"),
     "--num_readers": option(
         "threads that read the next files or windows while the network computes; 0: read and compute in turn "
@@ -268,24 +268,19 @@ def run(args: argparse.Namespace) -> int:
         return _predict_tracks(args)
     entries: list[dict[str, Any]] = []
     times: list[str] = []
-    try:
-        for entry in _predict(args, times):
-            if args.json:
-                print(_json_of(entry, is_first=not entries), end="", flush=True)
-            entries.append(entry)
-    finally:
-        if args.json and (entries or sys.exc_info()[0] in (None, KeyboardInterrupt)):
-            print("\n]" if entries else "[]", flush=True)
+    for entry in _predict(args, times):
+        if args.json:
+            print(_json_of(entry), flush=True)
+        entries.append(entry)
     for text in times:
         print(text, file=sys.stderr if args.json else sys.stdout)
     return _exit_code(entries)
 
 
-def _json_of(entry: dict[str, Any], is_first: bool) -> str:
-    """An entry of the list that `--json` prints, with what comes before it."""
+def _json_of(entry: dict[str, Any]) -> str:
+    """The line that `--json` prints."""
     is_utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
-    text = json.dumps(entry, indent=1, ensure_ascii=not is_utf8)
-    return ("[" if is_first else ",") + f"\n{text}".replace("\n", "\n ")
+    return json.dumps(entry, ensure_ascii=not is_utf8)
 
 
 def _exit_code(entries: Sequence[dict[str, Any]]) -> int:
@@ -310,7 +305,7 @@ def _predict_tracks(args: argparse.Namespace) -> int:
         ):
             entries.append(entry)
             if args.json:
-                print(json.dumps(entry), flush=True)
+                print(_json_of(entry), flush=True)
             elif "error" not in entry:
                 print(table({**entry, "path": f"{entry['path']}, id {entry['id']}"}), flush=True)
             if "error" in entry:
@@ -345,7 +340,7 @@ def _predict_live(args: argparse.Namespace) -> int:
                 entry = window.entry(args.top_k)
                 num_windows += 1
                 num_failed += "error" in entry
-                line = json.dumps(entry) if args.json else live_row(entry)
+                line = _json_of(entry) if args.json else live_row(entry)
                 print(line, flush=True)
     finally:
         if source.num_frames:

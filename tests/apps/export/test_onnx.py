@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import importlib.metadata
-import json
 import os
 import shutil
 import sys
@@ -34,6 +33,7 @@ from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.modeling import Preprocess
 from paddlevideo_fast.modeling.heads import mean_logits
 from tests.apps.conftest import close, logits_of
+from tests.support.json_lines import entries_of
 from tests.support.onnx_packages import OPSET_VERSION, needs_onnx
 
 FLOAT32, UINT8 = (ExportOptions(dtype, onnx_opset=OPSET_VERSION) for dtype in ("float32", "uint8"))
@@ -335,7 +335,7 @@ def test_backends_are_measured_or_named(exported, run, motion_videos):
         words = ["-i", video, "--backend", backend, "--json", "--cpu_threads", "1"]
         code, out, err = run("predict", both.with_suffix(""), *words)
         assert code == 0, err
-        found[backend] = json.loads(out)[0]["top"][0]
+        found[backend] = entries_of(out)[0]["top"][0]
     assert len({one["class_id"] for one in found.values()}) == 1
     for words, told in (
         (

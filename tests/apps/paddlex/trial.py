@@ -232,7 +232,7 @@ def compare(model: str, folder: Path, unseen: Sequence[Path], work: Path, log: P
     shown = run(ROOT / "tools/predict.py", *words, log=log)
     ours = {
         Path(entry["path"]).name: {str(top["class_id"]): top["score"] for top in entry["top"]}
-        for entry in json.loads(shown[shown.index("[\n") : shown.rindex("]") + 1])
+        for entry in map(json.loads, filter(lambda line: line.startswith("{"), shown.splitlines()))
     }
     largest = 0.0
     for key, scores in theirs.items():

@@ -1,6 +1,5 @@
 """Prediction through oneDNN, in a process of its own: what goes wrong in Paddle there is a crash."""
 
-import json
 import subprocess
 import sys
 
@@ -13,6 +12,7 @@ from paddlevideo_fast.apps.predict.predictor import Predictor
 from paddlevideo_fast.apps.predict.recipe import read_recipe
 from paddlevideo_fast.errors import ProgramError
 from tests.apps.conftest import close, logits_of
+from tests.support.json_lines import entries_of
 
 
 def test_a_network_with_leaky_relu_predicts_through_onednn(exported, motion_videos, run_script):
@@ -20,7 +20,7 @@ def test_a_network_with_leaky_relu_predicts_through_onednn(exported, motion_vide
     video = sorted((motion_videos / "valid").glob("*.mp4"))[0]
     words = ("-i", video, "--model_file", model, "--use_gpu", "False", "--json", "--top_k", 8)
     shown = run_script("tools/predict.py", *words, "--enable_mkldnn", "True").stdout
-    found = json.loads(shown)  # and no line of Paddle's own
+    found = entries_of(shown)  # and no line of Paddle's own
     scores = {top["class_id"]: top["score"] for top in found[0]["top"]}
     (expected,) = Predictor(model).predict([video])
     assert [scores[number] for number in range(8)] == pytest.approx(expected.scores.tolist(), abs=1e-5)

@@ -2,7 +2,6 @@
 
 import copy
 import importlib.util
-import json
 import re
 import shutil
 from pathlib import Path
@@ -27,6 +26,7 @@ from paddlevideo_fast.apps.predict.program import PaddleProgram
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError
 from paddlevideo_fast.loader import build_dataset, build_loader
 from paddlevideo_fast.modeling import Preprocess
+from tests.support.json_lines import entries_of
 from tests.support.onnx_packages import OPSET_VERSION, needs_onnx
 
 FLOAT32, UINT8 = (ExportOptions(dtype, onnx_opset=OPSET_VERSION) for dtype in ("float32", "uint8"))
@@ -110,7 +110,7 @@ def test_a_program_of_free_shape_takes_videos_of_several_sizes(trained, tmp_path
 def test_the_command_on_real_clips(exported, predict, real_clips_dir):
     program = exported("tsm", FLOAT32).program
     code, out, err = predict("-i", real_clips_dir, "--model_file", program, "--json", "-b", "4")
-    entries = json.loads(out)
+    entries = entries_of(out)
     assert [entry["path"] for entry in entries] == [str(path) for path in find_videos(real_clips_dir)]
     for entry in entries:
         if Path(entry["path"]).name == "corrupted.mp4":
@@ -227,7 +227,7 @@ def test_the_command_takes_onnx(exported, predict, motion_videos):
     files = exported("tsm", FLOAT32)
     video = sorted(motion_videos.glob("valid/*.mp4"))[0]
     words = ["-i", video, "--json", "--cpu_threads", "1", "--model_file"]
-    (expected,), (found,) = (json.loads(predict(*words, path)[1]) for path in files.programs)
+    (expected,), (found,) = (entries_of(predict(*words, path)[1]) for path in files.programs)
     assert [score["name"] for score in found["top"]] == [score["name"] for score in expected["top"]]
     assert [score["score"] for score in found["top"]] == pytest.approx(
         [score["score"] for score in expected["top"]], rel=1e-4
@@ -305,7 +305,7 @@ def test_a_run_is_exported_once_and_its_program_predicts(trained, predict, motio
     def scores(*words):
         code, out, err = predict(*words, "-i", paths[0], "--json", "--top_k", "8")
         assert code == 0, err
-        return {one["name"]: one["score"] for one in json.loads(out)[0]["top"]}, err
+        return {one["name"]: one["score"] for one in entries_of(out)[0]["top"]}, err
 
     found, err = scores(folder)
     probabilities = paddle.nn.functional.softmax(paddle.to_tensor(expected[0, 0])).numpy()
@@ -375,7 +375,7 @@ def test_logits_that_are_not_finite_are_no_prediction(exported, predict, motion_
     monkeypatch.setattr(PaddleProgram, "run", overflown)
     code, out, err = predict("-i", motion_videos / "valid", "--model_file", program, "--json")
     assert (code, err.count("logits that are not finite")) == (2, 1)
-    assert len(json.loads(out)) == 1  # what was predicted before is not lost
+    assert len(entries_of(out)) == 1  # what was predicted before is not lost
 
 
 def test_the_gpu_is_the_chosen_one_or_paddles(monkeypatch, exported):

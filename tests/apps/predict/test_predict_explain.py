@@ -1,7 +1,6 @@
 """`predict --explain` on real encoded videos, of weights and of exported programs."""
 
 import copy
-import json
 import shutil
 
 import cv2
@@ -14,6 +13,7 @@ from paddlevideo_fast.apps.predict.explanations import by_occlusion
 from paddlevideo_fast.apps.predict.predictor import Predictor
 from paddlevideo_fast.extensions.report.explain import by_grad_cam
 from paddlevideo_fast.modeling import Preprocess
+from tests.support.json_lines import entries_of
 
 FLOAT32, UINT8 = ExportOptions("float32"), ExportOptions("uint8")
 
@@ -59,7 +59,7 @@ def test_weights_are_explained_by_grad_cam_and_programs_by_occlusion(trained, pr
         words = ("-i", videos, "--json", "-b", 2, "--num_readers", 2, "--explain", out / name)
         code, text, err = predict(model, *words)
         assert (code, err.count("text.mp4: cannot be decoded")) == (1, 1)
-        entries = json.loads(text)
+        entries = entries_of(text)
         assert [entry.get("explanation") for entry in entries] == [
             f"{out}/{name}/a.png",
             f"{out}/{name}/more/b.png",
@@ -92,7 +92,7 @@ def test_a_picture_that_cannot_be_made_is_an_error_of_its_file(exported, predict
     blocked = videos.parent / "pictures"
     (blocked / "a.png").mkdir(parents=True)
     code, out, err = predict(program, "-i", videos, "--json", "--explain", blocked)
-    entries = json.loads(out)
+    entries = entries_of(out)
     assert code == 1
     assert "a.png: cannot be written" in entries[0]["error"]
     assert entries[1]["explanation"] == f"{blocked}/more/b.png"

@@ -1,7 +1,5 @@
 """Programs for videos of any number of classes: validation's probabilities, and thresholds."""
 
-import json
-
 import numpy as np
 import paddle
 import pytest
@@ -23,6 +21,7 @@ from paddlevideo_fast.errors import ProgramError
 from paddlevideo_fast.loader import build_dataset, build_loader
 from paddlevideo_fast.metrics import MeanAveragePrecision
 from paddlevideo_fast.modeling import Preprocess
+from tests.support.json_lines import entries_of
 from tests.support.onnx_packages import OPSET_VERSION, needs_onnx
 
 OPTIONS = ExportOptions(onnx_opset=OPSET_VERSION)
@@ -72,7 +71,7 @@ def test_the_threshold_of_the_command(exported, validation, predict):
     words = ("-i", paths[0], "--model_file", model, "--top_k", 2, "--threshold", threshold)
     rows = predict(*words)[1].splitlines()[1:]
     assert [row.startswith(" *") for row in rows] == [True, True, True]
-    (entry,) = json.loads(predict(*words, "--json")[1])
+    (entry,) = entries_of(predict(*words, "--json")[1])
     best = np.argsort(-scores[0]).tolist()
     assert [one["class_id"] for one in entry["top"]] == best[:2]
     assert [one["class_id"] for one in entry["predicted"]] == best[:3]

@@ -1,6 +1,5 @@
 """Long videos window by window, on real encoded videos."""
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from paddlevideo_fast.decode.image_folder import FrameFolderReader
 from paddlevideo_fast.decode.reader import VideoPart, VideoReader
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
+from tests.support.json_lines import entries_of
 
 REQUEST = ClipRequest(0, 0)
 
@@ -280,7 +280,7 @@ def test_the_command_lists_windows_and_segments(predict, make_clip, tmp_path):
     clip = make_clip(tmp_path / "clip.mp4", 60, (64, 64))
     words = ["-i", clip, "--window_sec", "1", "--stride_sec", "0.4", "--top_k", "3", "--batch_size", "2"]
     code, out, err = predict(*words, "--json")
-    (entry,) = json.loads(out)
+    (entry,) = entries_of(out)
     assert (code, err) == (0, "")
     spans = [(window["start_sec"], window["end_sec"]) for window in entry["windows"]]
     assert spans == [(0.0, 1.0), (0.4, 1.4), (0.8, 1.8), (1.2, 2.2), (1.4, 2.4)]
@@ -335,11 +335,11 @@ def test_frames_carry_the_class_of_their_time(predict, motion_videos, tmp_path, 
     clips = sorted(motion_videos.glob("valid/*.mp4"))[:2]
     film = joined_packets(clips, tmp_path / "film.mp4")
     words = ["-i", film, "--annotated", tmp_path / "out", "--class_names", motion_videos / "classes.txt"]
-    (entry,) = json.loads(predict(*words, "--window_sec", 16 / 24, "--json")[1])
+    (entry,) = entries_of(predict(*words, "--window_sec", 16 / 24, "--json")[1])
     best = [window["top"][0] for window in entry["windows"]]
     assert drawn == [f"{top['name']}  {top['score']:.2f}" for top in best for _ in range(16)]
     drawn.clear()
-    (entry,) = json.loads(predict(*words, "--json")[1])
+    (entry,) = entries_of(predict(*words, "--json")[1])
     top = entry["top"][0]
     assert drawn == [f"{top['name']}  {top['score']:.2f}"] * 32
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["film.mp4"]
@@ -352,7 +352,7 @@ def test_times_of_a_film_with_a_pause_and_two_rates(predict, make_clip, tmp_path
         tmp_path / "film.mkv", 125, (64, 64), gop=1, arrange=lambda packets: [packets[n] for n in kept]
     )
     words = ["-i", film, "--window_sec", "1", "--annotated", tmp_path / "out", "--timeline", tmp_path / "out"]
-    (entry,) = json.loads(predict(*words, "--json")[1])
+    (entry,) = entries_of(predict(*words, "--json")[1])
     assert [window["start_sec"] for window in entry["windows"]] == [0, 1, 2, 3, 4]
     assert entry["windows"][-1]["end_sec"] == entry["segments"][-1]["end_sec"] == pytest.approx(5)
     with open_video(film) as video, open_video(tmp_path / "out" / "film.mp4") as copy:
@@ -367,7 +367,7 @@ def test_real_clips_together(predict, real_clips_dir, tmp_path):
     words = ["--window_sec", "2", "--stride_sec", "2.5", "--json", "-b", "4"]
     out = tmp_path / "out"
     code, text, err = predict("-i", real_clips_dir, *words, "--timeline", out, "--annotated", out)
-    entries = json.loads(text)
+    entries = entries_of(text)
     intact = [Path(entry["path"]).stem for entry in entries if "error" not in entry]
     assert {Path(entry["path"]).name for entry in entries if "error" in entry} == {"corrupted.mp4"}
     assert (code, err.count("VideoDecodeError"), len(err.splitlines())) == (1, 1, 1)
@@ -396,7 +396,7 @@ def test_a_frame_that_only_the_annotated_video_needs_is_damaged(predict, make_cl
     words = ["-i", clip, "--json"]
     assert predict(*words)[0] == 0
     code, out, err = predict(*words, "--annotated", tmp_path / "out")
-    (entry,) = json.loads(out)
+    (entry,) = entries_of(out)
     assert (code, len(entry["top"])) == (2, 5)
     assert "frame 20 is damaged or missing" in entry["error"]
     assert err.count(entry["error"]) == 1
@@ -417,7 +417,7 @@ def test_an_interrupted_run_keeps_what_is_done(predict, make_clip, tmp_path, mon
     words = ["-i", tmp_path / "in", "--window_sec", "1", "--annotated", tmp_path / "out", "--json"]
     code, out, err = predict(*words)
     assert (code, err) == (130, "interrupted\n")
-    assert [Path(entry["path"]).name for entry in json.loads(out)] == ["a.mp4"]
+    assert [Path(entry["path"]).name for entry in entries_of(out)] == ["a.mp4"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.mp4"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from paddlevideo_fast.extensions.features.compute import compute_features
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.modeling import load_weights
 from tests.apps.conftest import ROOT
+from tests.support.json_lines import entries_of
 from tests.support.stores import Store
 
 
@@ -41,9 +41,9 @@ def test_export_and_predict(
         shutil.copy(video, folder)
     videos = s3_store.publish(folder)
     local = exported("tsm", ExportOptions())
-    expected = json.loads(predict("-i", folder, "--model_file", local.program, "--json")[1])
+    expected = entries_of(predict("-i", folder, "--model_file", local.program, "--json")[1])
     program = str(files.program.with_suffix(""))
-    found = json.loads(predict("-i", videos, "--model_file", program, "--json")[1])
+    found = entries_of(predict("-i", videos, "--model_file", program, "--json")[1])
     assert [entry.pop("path") for entry in found] == [videos + Path(one.pop("path")).name for one in expected]
     assert found == expected
     code, _, err = predict("-i", f"{videos}nowhere.mp4", "--model_file", program)

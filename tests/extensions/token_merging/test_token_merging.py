@@ -18,6 +18,7 @@ from paddlevideo_fast.extensions.token_merging.merging import (
 )
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.modeling.layers.attention import SelfAttention
+from tests.support.json_lines import entries_of
 
 MODEL = {
     "framework": "RecognizerTransformer",
@@ -168,7 +169,7 @@ def test_test_export_and_predict(config, tmp_path, motion_data, capfd):
     }.items():
         capfd.readouterr()
         assert main(["predict", *words, "-i", video, "--json"]) == 0
-        (entry,) = json.loads(capfd.readouterr().out)
+        (entry,) = entries_of(capfd.readouterr().out)
         found[name] = {each["class_id"]: each["score"] for each in entry["top"]}
     assert found["program"] == pytest.approx(found["weights"], abs=1e-5)
     assert found["program"] != pytest.approx(found["plain"], abs=1e-5)
