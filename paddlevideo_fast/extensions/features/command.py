@@ -64,7 +64,10 @@ def run(args: argparse.Namespace) -> int:
     from paddlevideo_fast.extensions.features.compute import compute_features
 
     what: Literal["features", "logits"] = "logits" if args.logits else "features"
-    parts = compute_features(cfg, args.output, args.views, sys.stdout.isatty(), args.dtype, what)
+    try:
+        parts = compute_features(cfg, args.output, args.views, sys.stdout.isatty(), args.dtype, what)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"to go on:  {args.typed}") from None
     for part in parts:
         failed = f", {len(part.index.failed)} failed" if part.index.failed else ""
         print(f"{part.folder}: {part.index.num_rows} {what} of {part.index.shape}{failed}")

@@ -101,7 +101,10 @@ def test_shares_of_several_machines_are_merged(
 
     def words(name: str) -> list[str]:
         folder = f"{s3_store.url}{name}/{tool.__name__}/"
-        return [*given, "--output", folder + "clean.list" * (tool is check)]
+        return [
+            *given,
+            *(["--output_file", f"{folder}clean.list"] if tool is check else ["--output", folder]),
+        ]
 
     def on_machine(name: str, *more: str) -> int:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
@@ -121,7 +124,7 @@ def test_shares_of_several_machines_are_merged(
 def test_check_and_list(s3_store: Store, videos: Path, tmp_path: Path, capsys: Any) -> None:
     source = s3_store.publish(videos)
     clean = f"{s3_store.url}clean.list"
-    words = ["--list", f"{source}train.list", "--data_prefix", source, "--output", clean]
+    words = ["--list", f"{source}train.list", "--data_prefix", source, "--output_file", clean]
     assert _run(check, *words) == 1
     assert s3_store.get(clean) == b"walk/a.mp4 1\nrun/c.mp4 0\nwalk/b.mp4 1\n"
     assert f"bad: {source}run/d.mp4: not a video" in capsys.readouterr().out
@@ -163,7 +166,8 @@ def test_a_store_that_takes_no_files_is_told_before_the_work(
     s3_store: Store, videos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(executor, "_do", lambda *given: pytest.fail("works before it looks at its output"))
-    given = ["--list", videos / "train.list", "--data_prefix", videos, "--output"]
-    for tool, name in ((check, "x.list"), (report, "out"), (prepare_list, "out"), (pack, "out")):
-        assert _run(tool, *given, f"s3://there-is-no-such-bucket/{name}") == 2
+    given = ["--list", videos / "train.list", "--data_prefix", videos]
+    for tool in (check, report, prepare_list, pack):
+        output = "--output_file" if tool is check else "--output"
+        assert _run(tool, *given, output, "s3://there-is-no-such-bucket/out") == 2
         assert "there-is-no-such-bucket" in capsys.readouterr().err

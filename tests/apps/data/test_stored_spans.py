@@ -130,7 +130,7 @@ def test_check_names_spans_and_what_is_in_both_lists(source, tmp_path, capfd):
     (tmp_path / "one.csv").write_text(text + "\n".join(rows))
     (tmp_path / "two.csv").write_text(text + "vp9.webm,0,,,b\nmjpeg.avi,0,1,1.2,\n")
     words = ["--list", str(tmp_path / "one.csv"), "--data_prefix", str(root / "videos"), "--workers", "1"]
-    assert check([*words, "--output", str(tmp_path / "good.csv")]) == 1
+    assert check([*words, "--output_file", str(tmp_path / "good.csv")]) == 1
     told = capfd.readouterr().out
     cause = "the span 1 to 7 s is not inside the video, which lasts 1.6 s"
     assert f"one.csv:3: {root}/videos/h264_open_gop.ts: {cause}" in told

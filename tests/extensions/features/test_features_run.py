@@ -1,6 +1,8 @@
 """A head that trains on stored features, and the features themselves, against the whole network."""
 
 import json
+import re
+import shlex
 import shutil
 from types import SimpleNamespace
 
@@ -300,6 +302,21 @@ def test_a_killed_computation_goes_on_and_gives_the_same_files(made, monkeypatch
             StoredFeatures(made / output / ("train" if killed_at < 12 else "valid"))
     compute(made, output, views=2)
     assert files_of(made / output) == files_of(made / "features")
+
+
+def test_ctrl_c_prints_the_command_to_go_on(made, monkeypatch, capfd):
+    weights = str(made / "pretrained.pdparams")
+    words = ["features", "-c", str(made / "tiny.yaml"), "-w", weights, "--output", str(made / "stopped")]
+
+    def interrupted(self, *arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FeatureWriter, "close", interrupted)
+        assert main([*words, "--views=2"]) == 130
+    (line,) = re.findall("interrupted; to go on:  paddlevideo-fast (.*)", capfd.readouterr().err)
+    assert main(shlex.split(line)) == 0
+    assert files_of(made / "stopped") == files_of(made / "features")
 
 
 def test_videos_that_do_not_decode_are_incidents(made, motion_data, capfd):
