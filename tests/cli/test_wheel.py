@@ -1,6 +1,5 @@
 """The wheel, installed outside of the repository, trains, exports and predicts from any folder."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import wheel_trial
+from tests.support.json_lines import entries_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,4 +40,4 @@ def test_the_wheel_works_from_another_folder(installed, tmp_path):
     assert f"{installed}/paddlevideo_fast/configs/quickstart/tsm_motion.yaml" in said["zoo"]
     assert "best epoch so far: " in said["train"]
     assert "limits this run" in said["doctor"]
-    assert [len(entry["top"]) for entry in json.loads(said["predict"])] == [5] * 4
+    assert [len(entry["top"]) for entry in entries_of(said["predict"])] == [5] * 4
