@@ -418,7 +418,7 @@ def report(plan: Mapping[str, Any]) -> str:
     """The plan as text."""
     lines = [
         f"{plan['config']} on {plan['device']}, Paddle {plan['paddle']}",
-        f"{plan['max_epoch']} epochs in place of {plan['plain']['end_epoch']}",
+        f"{plan['max_epoch']} epochs; plain training has {plan['plain']['end_epoch']}",
         "",
         f"{'epochs':<11}{'batch':>13}{'frames':>8}{'crop':>13}{'rate':>8}{'BN splits':>11}"
         f"{'learning rate':>17}{'activations':>13}",
@@ -446,7 +446,7 @@ def _line(phase: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
     def span(first: float, last: float) -> str:
         return f"{first:.4g}" if first == last else f"{first:.4g} to {last:.4g}"
 
-    epochs = f"{phase['start_epoch'] + 1} to {phase['end_epoch']}"
+    epochs = span(phase["start_epoch"] + 1, phase["end_epoch"])
     return (
         f"{epochs:<11}{in_turn('batch_size'):>13}{phase['num_frames']:>8}{in_turn('crop_size'):>13}"
         f"{span(lowest, highest):>8}{phase['bn_splits']:>11}{span(rates[0], rates[-1]):>17}"
