@@ -474,6 +474,7 @@ def test_whole_runs_are_measured_from_a_checkout(measure, tmp_path):
         "DATASET": {split: {"format": "VideoDataset"} for split in ("train", "valid", "test")},
         "PIPELINE": {split: tsm_pipeline(112) for split in ("train", "valid", "test")},
         "OPTIMIZER": trainer.OPTIMIZER,
+        "METRIC": {"name": "CenterCropMetric"},
     }
     file = checkout / "configs/recognition/tsm/tsm_k400_videos.yaml"
     file.parent.mkdir(parents=True)
