@@ -56,9 +56,9 @@ def read_log(path: Path) -> Results:
     Raises:
         TipcError: there are none, or a video could not be read.
     """
-    match = re.search(r"^\[\n.*?^\]$", path.read_text(encoding="utf-8", errors="replace"), re.M | re.S)
+    lines = re.findall(r"^\{.*$", path.read_text(encoding="utf-8", errors="replace"), re.M)
     try:
-        entries = json.loads(match[0]) if match else []
+        entries = [json.loads(line) for line in lines]
         results = {
             entry["path"]: {top["class_id"]: top["score"] for top in entry["top"]} for entry in entries
         }

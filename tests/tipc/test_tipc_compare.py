@@ -18,7 +18,8 @@ def write_log(tmp_path):
             {"path": path, "top": [{"class_id": k, "name": str(k), "score": v} for k, v in classes.items()]}
             for path, classes in scores.items()
         ]
-        text = f"WARNING: [x]\n{json.dumps(entries, indent=1)}\npreprocess_time(ms): 1.0\n"
+        lines = "".join(f"{json.dumps(entry)}\n" for entry in entries)
+        text = f"WARNING: [x]\n{lines}preprocess_time(ms): 1.0\n"
         (tmp_path / name).write_text(text)
 
     return write
@@ -93,7 +94,7 @@ GOOD = {"results_fp32.txt": stored_text(SCORES).encode()}
         ({"results_fp32.txt": b"top-1 class: x"}, SCORES, "invalid literal"),
         ({"results_fp32.txt": None}, SCORES, "results_fp32.txt"),  # a folder
         (GOOD, "no predictions here", "has no predictions; the text's inference line needs --json"),
-        (GOOD, '[\n {"path": "a", "error": "damaged"}\n]\n', "is no log of complete predictions"),
+        (GOOD, '{"path": "a", "error": "damaged"}\n', "is no log of complete predictions"),
         (GOOD, None, "python_infer_*.log: no such file"),
     ],
 )
