@@ -4,6 +4,7 @@ Both read the same config, lists and weights. Nothing about frames and crops is 
 steps. All training records are one video, since each toolkit has its own order of records.
 """
 
+import json
 import os
 import re
 import statistics
@@ -18,6 +19,7 @@ import yaml
 
 from benchmarks import cut_clips
 from benchmarks.measuring import ROOT, Natural, Positive, in_turn, ratios
+from paddlevideo_fast.command_line import count
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.modeling import build_model
@@ -42,7 +44,7 @@ def run(
     paddlevideo: Path,
     networks: Annotated[tuple[str, ...], _NETWORKS] = tuple(_NETWORKS),
     threads: Natural = 1,
-    steps: Positive = 4,
+    steps: Annotated[int, count(2)] = 4,
     rounds: Positive = 3,
     output: Path = Path("output/paddlevideo_runs"),
 ) -> dict[str, Any]:
@@ -54,7 +56,7 @@ def run(
             and scikit-image.
         networks: to train; TSM on 8 frames of 112², SlowFast on 32 frames of 64².
         threads: of each process; 0: what each toolkit takes by itself.
-        steps: of an epoch, with a batch of 8 clips.
+        steps: of an epoch, with a batch of 8 clips; two or more, since the last one is not timed alone.
         rounds: runs of each side.
         output: folder of clips, configs, logs and runs.
 
@@ -70,15 +72,15 @@ def run(
     """
     if not (paddlevideo / "paddlevideo" / "tasks").is_dir():
         raise PaddleVideoFastError(f"--paddlevideo {paddlevideo}: is no checkout of PaddleVideo")
+    output = output.resolve()  # the commands run in the root of the repository
     rows, losses, memory = [], {}, {}
     for name in networks:
         config = _prepare(name, videos, paddlevideo, output / name, 8 * steps)
         sides = {"ours": ROOT, "paddlevideo": paddlevideo.resolve()}
         found: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
         for turn, side in in_turn(sides, rounds):
-            found[side].append(
-                _measure(config, sides[side], output / name / f"{side}_{turn}", threads, steps)
-            )
+            folder = output / name / f"{side}_{turn}"
+            found[side].append(_measure(config, sides[side], folder, threads, steps, name in _TESTED))
         both = [found[side] for side in ("ours", "paddlevideo")]
         for part in both[0][0]["sec"]:
             row: dict[str, Any] = {"network": name, "part": part}
@@ -124,7 +126,7 @@ def _prepare(name: str, videos: Sequence[Path], paddlevideo: Path, folder: Path,
     return folder / "config.yaml"
 
 
-def _measure(config: Path, root: Path, folder: Path, threads: int, steps: int) -> dict[str, Any]:
+def _measure(config: Path, root: Path, folder: Path, threads: int, steps: int, tests: bool) -> dict[str, Any]:
     """Seconds of CPU and of wall time by part, losses and memory of one side."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = str(config.with_name("weights.pdparams"))
@@ -144,7 +146,7 @@ def _measure(config: Path, root: Path, folder: Path, threads: int, steps: int) -
         "epoch with validation": epoch,
         "training": [training["cpu_sec"], training["wall_sec"]],
     }
-    if folder.parent.name in _TESTED:
+    if tests:
         test = _run(folder / "test", root, script, [*common, "--test"], threads)
         sec["test"] = [test["cpu_sec"], test["wall_sec"]]
     log = _CODES.sub("", (folder / "train.log").read_text(encoding="utf-8"))
@@ -159,5 +161,5 @@ def _run(place: Path, root: Path, script: str, flags: Sequence[str], threads: in
         code = subprocess.call(words, env={**os.environ, **variables}, cwd=ROOT, stdout=file, stderr=file)
     if code:
         raise PaddleVideoFastError(f"{log}: the command ended with {code}; its last lines say why")
-    measured: Mapping[str, Any] = yaml.safe_load(result.read_text(encoding="utf-8"))
+    measured: Mapping[str, Any] = json.loads(result.read_text(encoding="utf-8"))
     return measured
