@@ -34,7 +34,7 @@ def recipes(result: str, field: str, key: str = "rows", **wanted: Any) -> str:
 
 
 def top1(result: str, *names: str) -> str:
-    """The mean over the seeds of a row, and that of its baseline."""
+    """Top-1 of a row, the mean over its seeds; in brackets the same of its baseline."""
     rows = [load(result)["rows"][name] for name in names]
     own, baseline = (mean(row["values"] if "values" in row else row["top1"]) for row in rows)
     return f"{own:.1%} ({baseline:.1%})"
@@ -143,7 +143,7 @@ def transformers() -> list[str]:
 
 
 def accuracy() -> list[str]:
-    """Top-1, and that of the baseline."""
+    """Top-1; in brackets top-1 of the baseline."""
     weights = ("ImageNet weights, tsm_lite0", "random weights, tsm_lite0")
     return [
         top1("quickstart", "TSM", "TSN"),

@@ -229,7 +229,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _find(args: argparse.Namespace) -> Source:
-    """The videos, those of --valid_list among them, with the classes in the order of an earlier run."""
+    """The videos of the set and of --valid_list. Classes keep the order of an earlier run."""
     source = init_dataset.find(args.source, args.class_names, args.data_prefix or None)
     if args.valid_list:
         _add_valid(source, init_dataset.find(args.valid_list, args.class_names, args.data_prefix or None))
@@ -361,7 +361,7 @@ def _hold(args: argparse.Namespace, before: Mapping[str, Any]) -> list[str]:
 
 
 def _add_valid(source: Source, valid: Source) -> None:
-    """Adds the videos of --valid_list to those of the training."""
+    """Adds the videos of --valid_list, for validation, to the videos for training."""
     if source.has_numbers and valid.has_numbers:
         source.classes = max(source.classes, valid.classes, key=len)
     unknown = {label for clip in valid.clips for label in clip.labels}.difference(source.classes)

@@ -84,8 +84,8 @@ def let_idle_threads_sleep() -> None:
 
     Intel's OpenMP library lets them spin for 200 ms, while the training process waits for a clip, reads or
     logs: on a busy machine, this time is missing where something is computed. From one operator to the next,
-    they still spin. The library reads the variables when Paddle is imported; those of the user stay. The
-    number of threads stays, and with it every bit of the results.
+    they still spin. The library reads the variables when Paddle is imported. Variables that the user has set
+    stay. The number of threads stays, and with it every bit of the results.
     """
     if not any(name in os.environ for name in _WAIT_VARIABLES):
         os.environ["KMP_BLOCKTIME"] = _SPIN_MS

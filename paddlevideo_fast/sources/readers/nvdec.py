@@ -59,9 +59,9 @@ _refused: dict[_Format, str] = {}  # formats that the GPU does not decode, with 
 class NvdecReader(PyAVReader):
     """Reads frames as `PyAVReader` does, and lets NVDEC decode them, through PyAV.
 
-    The index, the choice of packets and the conversion to RGB are those of `PyAVReader`. Only the frames that
-    are read leave the GPU. A decoder serves further videos of the same format. The first frame of each format
-    is decoded on both, and compared; where the two differ, and where the GPU does not decode a video,
+    `PyAVReader` finds the frames, chooses the packets and converts to RGB. Only the frames that are read
+    leave the GPU. A decoder serves further videos of the same format. The first frame of each format is
+    decoded on both, and compared; where the two differ, and where the GPU does not decode a video,
     `PyAVReader` does, and the log says so once.
 
     A GPU shows damage inside a picture as a picture. So `verify` decodes in software.

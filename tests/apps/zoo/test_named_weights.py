@@ -742,7 +742,7 @@ def tensors_of_original(reference, classes):
     ],
 )
 def test_a_file_of_full_size_arrives_in_its_network(name, reference, http_store, tmp_path, monkeypatch):
-    """Files with the tensors of the original networks, and PaddleVideo's, with those of ours.
+    """A file has the tensors of the original network; a file of PaddleVideo has the tensors of ours.
 
     Each list of `tests/reference/original_names.json` says which code it comes from.
     """
