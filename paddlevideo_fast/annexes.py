@@ -85,7 +85,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "test": "extensions.report.overlap",
         "task": "apps.zoo.other_tasks",
     },
-    "flag": {"--folds": "apps.folds.folds"},
+    "flag": {"--dry_run": "apps.doctor.dry_run", "--folds": "apps.folds.folds"},
 }
 
 

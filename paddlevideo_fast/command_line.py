@@ -39,6 +39,9 @@ def option(text: str | None = None, **keywords: Any) -> dict[str, Any]:
     return {"help": text, **keywords}
 
 
+DRY_RUN = option("only say what it would read, write, and take of time and space", action="store_true")
+
+
 def add_options(
     parser: argparse.ArgumentParser, options: Mapping[str, Mapping[str, Any]], rare: Collection[str] = ()
 ) -> None:

@@ -41,6 +41,7 @@ class TrainingSetup:
         plan: of the run.
         model: the network.
         class_names: of the network, by the config, and of weight files.
+        label_names: what the classes are called, by number, as the output folder says it; None: not known.
         optimizer, curve, split: made after the network, so unset while extensions change it. The curve is
             scaled to the clips of an update, the split is the training data.
         distribution: the processes of the run.
@@ -62,6 +63,7 @@ class TrainingSetup:
     distribution: Distribution = field(default_factory=Distribution)
     valid: Split | None = None
     store: CheckpointStore | None = None
+    label_names: Sequence[str] | None = None
     callbacks: list[Callback] = field(default_factory=list)
     sinks: list[Sink] = field(default_factory=list)
     trains_later: frozenset[str] = frozenset()

@@ -16,10 +16,7 @@ from paddlevideo_fast.registry import CALLBACKS
 
 
 def callbacks_of(
-    setup: TrainingSetup,
-    store: CheckpointStore,
-    further: Sequence[Callback] = (),
-    class_names: Sequence[str] | None = None,
+    setup: TrainingSetup, store: CheckpointStore, further: Sequence[Callback] = ()
 ) -> list[Callback]:
     """The run's callbacks, slot by slot; see `Slot`. In a slot stand the core's, the extensions', the user's.
 
@@ -40,7 +37,7 @@ def callbacks_of(
         schedule.LearningRate(setup.curve),
         recorder.Recorder(sinks, run.log_interval, spec.distributed.one_process_ips),
         checkpointing.Checkpointing(
-            store, run.save_interval, run.save_every_steps, run.keep_last, class_names
+            store, run.save_interval, run.save_every_steps, run.keep_last, setup.label_names
         ),
         *setup.callbacks,
         *optional,

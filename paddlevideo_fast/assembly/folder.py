@@ -1,11 +1,11 @@
 """The output folder of a run: which one it is, who may write to it, and what a run writes there first."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
+from paddlevideo_fast.assembly.build import TrainingSetup
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.types import leaves
@@ -63,22 +63,15 @@ def in_own_folder(spec: RunSpec, distribution: Distribution) -> RunSpec:
     return spec.in_folder(folder)
 
 
-def begin_output(
-    spec: RunSpec,
-    folder: Path,
-    resumes: bool,
-    class_names: Sequence[str] | None,
-    held: contextlib.ExitStack,
-) -> None:
+def begin_output(setup: TrainingSetup, resumes: bool, held: contextlib.ExitStack) -> None:
     """Writes config and class names to the output folder, and opens its log.
 
     Args:
-        spec: of the run.
-        folder: the output folder, on this machine.
+        setup: of the run.
         resumes: the run goes on from a checkpoint.
-        class_names: by number; None: not known.
         held: keeps the log in the folder open.
     """
+    spec, folder = setup.spec, setup.output_folder
     # what belongs to this start alone is left out: loading the file gives the run from its beginning
     options = [extension for extension in spec.extensions if extension.is_of_one_start]
     start = {"resume", "resume_epoch", "weights", *(key.name for each in options for key in fields(each))}
@@ -88,8 +81,8 @@ def begin_output(
         if resumes and (folder / _CONFIG).is_file():
             _warn_of_changes(load_config(folder / _CONFIG, check=False), saved)
         saved.save(folder / _CONFIG)
-        if class_names is not None:
-            write_class_names(folder, class_names)
+        if setup.label_names is not None:
+            write_class_names(folder, setup.label_names)
 
 
 def _warn_of_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 import paddle
 
 from paddlevideo_fast.assembly.build import TrainingSetup
+from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.engine import CheckpointStore, Trainer
 from paddlevideo_fast.engine.callbacks.evaluation import best_of
 from paddlevideo_fast.engine.checkpoint import Snapshot
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import MKL_PATH, available_cores
-from paddlevideo_fast.modeling import count_parameters
+from paddlevideo_fast.modeling import classes_of, count_parameters
 
 logger = get_logger(__name__)
 
@@ -56,20 +57,16 @@ def log_begin(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | Non
     logger.info("CPU threads: %s, on cores %s; Paddle flags: %s", threads, cores, " ".join(flags) or "none")
 
 
-def log_results(
-    store: CheckpointStore, trainer: Trainer, model_name: str, classifies: bool, has_test: bool
-) -> None:
+def log_results(store: CheckpointStore, trainer: Trainer, spec: RunSpec) -> None:
     """Logs where the weights of a training are, and what to type next.
 
     Args:
         store: the checkpoints of the run.
         trainer: after its last epoch.
-        model_name: of the run.
-        classifies: the network has classes.
-        has_test: the config has DATASET.test.
+        spec: of the run.
     """
     folder, last = store.folder, store.latest()
-    best = folder / f"{model_name}_best.pdparams"
+    best = folder / f"{spec.run.model_name}_best.pdparams"
     weights = best if best.exists() else last and Path(f"{last}.pdparams")
     if not weights:
         return
@@ -77,11 +74,11 @@ def log_results(
     state = trainer.state
     chosen = best_of(state.best, state.choice, state.last_validation)
     logger.info("%s weights: %s (%s)", kind, address, chosen)
-    if not classifies:
+    if not classes_of(spec.model):
         logger.info("next: fine-tune a classifier with -o MODEL.backbone.pretrained=%s", shlex.quote(address))
         return
     where = shlex.quote(str(folder))
-    if has_test:
+    if spec.holds("DATASET.test"):
         logger.info("test:    paddlevideo-fast test %s", where)
     logger.info("export:  paddlevideo-fast export %s", where)
     logger.info("predict: paddlevideo-fast predict %s -i new_video.mp4", where)

@@ -8,7 +8,7 @@ from typing import Any
 
 from paddlevideo_fast import annexes
 from paddlevideo_fast.cli.command import TYPED, add_config_arguments, find_weights, load_for_run, prepare_run
-from paddlevideo_fast.command_line import CommandParser, add_options, count, option
+from paddlevideo_fast.command_line import DRY_RUN, CommandParser, add_options, count, option
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.config.load import import_plugins, load_config
 from paddlevideo_fast.config.scaling import scaled
@@ -31,6 +31,7 @@ _TRAINING: dict[str, dict[str, Any]] = {
         metavar="CHECKPOINT",
     ),
     "--output": option("folder of the run, as the key output_dir", metavar="FOLDER"),
+    "--dry_run": DRY_RUN,
     "--folds": option(
         "cross-validate: split DATASET.train into K parts and train K times, validating on another "
         "part each time",
@@ -93,7 +94,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_config_arguments(parser)
     parser.add_argument("-w", "--weights", help=f"weights to start from, or with --test to test: {_WEIGHTS}")
     parser.add_argument("--test", action="store_true", rare=True, help="test, as PaddleVideo spells it")
-    optional = {"--folds"} - annexes.modules_of("flag").keys()  # of an annex that is not installed
+    optional = {"--dry_run", "--folds"} - annexes.modules_of(
+        "flag"
+    ).keys()  # of an annex that is not installed
     options = {name: each for name, each in {**_TRAINING, **_SHARED}.items() if name not in optional}
     add_options(parser, options, _RARE)
     parser.set_defaults(**{name.lstrip("-"): None for name in optional})
@@ -134,16 +137,17 @@ def run(args: argparse.Namespace) -> int:
     from paddlevideo_fast import assembly
     from paddlevideo_fast.engine import TrainingInterrupted
 
-    if args.test:
+    flag = next((each for each in annexes.modules_of("flag") if getattr(args, each[2:], None)), "")
+    if args.test and not flag:
         cfg["weights"] = cfg.get("weights") or find_weights(None, cfg, args.config)
         assembly.test(cfg)
         return 0
-    folds = annexes.load("flag", "--folds") if args.folds else None
+    module = annexes.load("flag", flag)
     try:
-        if folds is None:
+        if module is None:
             assembly.train(cfg)
         else:
-            folds.cross_validate(cfg, args.folds)
+            module.run(cfg, args)
     except TrainingInterrupted as exc:
         get_logger(__name__).info("to go on:  %s", _to_go_on(args, cfg, exc.folder))
         return 128 + exc.signal_number

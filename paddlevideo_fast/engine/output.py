@@ -292,8 +292,8 @@ class CheckpointStore:
             CheckpointError: the files cannot be moved, or a URL holds weights: a store moves nothing aside.
         """
         if checkpoint is None or Path(checkpoint.prefix).resolve().parent != self.folder.resolve():
-            self._require_no_weights()
-            moved = self._earlier_files()
+            self.require_no_weights()
+            moved = self.earlier_files()
             text = f"'{self.folder}' held an earlier run: moved to '%s' (-o resume=auto goes on with a run)"
         else:
             position = state.step, state.epoch
@@ -301,14 +301,14 @@ class CheckpointStore:
             moved = [path for prefix in later for path in self.files(prefix)]
             text = f"{len(later)} checkpoints after the resumed one were moved to '%s'"
             if moved:  # trackers begin another run, with the records up to here
-                self._require_no_weights()
+                self.require_no_weights()
                 moved += [self.folder / name for name in _TRACKED if (self.folder / name).exists()]
         target = move_aside(self.folder, moved)
         self.mirror.discard(moved)
         if target is not None:
             logger.info(text, target)
 
-    def _require_no_weights(self) -> None:
+    def require_no_weights(self) -> None:
         """Raises `CheckpointError` where a URL holds weights of a run."""
         mirror, stem = self.mirror, f"{self.name}_"
         if any(name.startswith(stem) and name.endswith(".pdparams") for name in mirror.there):
@@ -317,7 +317,7 @@ class CheckpointStore:
                 "and a store moves nothing aside: go on with -o resume=auto, or choose another output_dir"
             )
 
-    def _earlier_files(self) -> list[Path]:
+    def earlier_files(self) -> list[Path]:
         """The files of an earlier run of this name."""
         pattern = re.compile(
             re.escape(self.name) + r"_((epoch|step)_\d+|best|average(_last\d+)?(_report)?)"

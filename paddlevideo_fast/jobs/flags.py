@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from paddlevideo_fast.command_line import CommandParser, count, option
+from paddlevideo_fast.command_line import DRY_RUN, CommandParser, count, option
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_CODES
 from paddlevideo_fast.io.files import as_path
@@ -108,6 +108,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         was="--classes",
     ),
     "--overwrite": option(action="store_true"),
+    "--dry_run": DRY_RUN,
     "--shuffle": option("shuffle the lines, in the same way in each run", action="store_true"),
     "--seed": option(type=count(0), default=0),
 }

@@ -43,6 +43,12 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
+def size_text(num_bytes: int) -> str:
+    """A number of bytes in KB, MB, GB or TB, with three digits."""
+    exponent = min(4, max(0, (len(str(num_bytes)) - 1) // 3))
+    return f"{num_bytes / 1000**exponent:.3g} {('bytes', 'KB', 'MB', 'GB', 'TB')[exponent]}"
+
+
 def spread(items: Sequence[Argument], count: int) -> list[Argument]:
     """Some items, evenly spaced over all of them; all where there are no more than `count`."""
     count = min(count, len(items))

@@ -26,10 +26,13 @@ from typing import IO, Any, NamedTuple, Protocol, TypeVar
 from paddlevideo_fast.errors import ObjectMissingError
 from paddlevideo_fast.io.files import atomic_write_text, sweep, working_folder
 from paddlevideo_fast.io.locks import Lock, only_writer
+from paddlevideo_fast.jobs.dry_run import MakeTrial, report
 from paddlevideo_fast.jobs.executor import LOCAL, Executor, SharedFiles, common_folder, run_all
 from paddlevideo_fast.jobs.run import (
+    Provenance,
     ToolError,
     json_lines,
+    read_provenance,
     require_file,
     stop_if_disk_fails,
     write_lines,
@@ -89,12 +92,17 @@ class Work:
         executor: where.
         shard: which of them; None: all.
         merges: none; the journals of all shares say what came of them.
+        is_dry: none; it says what they would take, and nothing is written.
     """
 
-    def __init__(self, executor: Executor, shard: Shard | None = None, merges: bool = False) -> None:
+    def __init__(
+        self, executor: Executor, shard: Shard | None = None, merges: bool = False, is_dry: bool = False
+    ) -> None:
         self.executor = executor
         self.shard = shard
         self.merges = merges
+        self.is_dry = is_dry
+        self._output: Any = None
         self._lock: Lock | None = None
         self._remote: Any = None  # the output, if it is a URL
         self._journals: Path | None = None  # what the names of all of them begin with
@@ -112,7 +120,8 @@ class Work:
         if args.workers is not None and (idle or is_elsewhere):
             _warn("workers", idle or f"the workers of {args.scheduler} do the work")
         workers = num_cores() if args.workers is None else args.workers
-        return cls(Executor(workers, args.scheduler), args.job, args.merge)
+        is_dry = getattr(args, "dry_run", False)  # not all tools have it
+        return cls(Executor(workers, args.scheduler), args.job, args.merge, is_dry)
 
     @property
     def is_whole(self) -> bool:
@@ -143,9 +152,15 @@ class Work:
         require_file(folder / file if file else None, "output_file")
         work = f"{zlib.crc32(name.encode('utf-8', 'surrogateescape')):08x}"
         share = None if self.shard is None else (f"{work}-of-{self.shard.total}", self.shard.number)
-        self._remote = None if isinstance(folder, Path) else folder
+        self._output, self._remote = folder, None if isinstance(folder, Path) else folder
         self._journals = working_folder(folder) / f"{_JOURNAL}{work}-"
-        with only_writer(folder, file, "--output_file" if file else "--output", share) as lock:
+        locking = only_writer(folder, file, "--output_file" if file else "--output", share)
+        if self.is_dry:
+            with locking:  # nobody else writes to it, and this process can; that leaves nothing
+                self._all_journals()
+            yield
+            return
+        with locking as lock:
             # the workers write to a folder, and this process a single file; nobody sees a lock of a store
             self._lock = None if file or self._remote is not None else lock
             there = [path for path in {*folders} if isinstance(path, Path)]
@@ -168,6 +183,16 @@ class Work:
                     sweep(path, alone=True)
                 for journal in self._all_journals():
                     journal.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def recording(self, made: Provenance) -> Iterator[None]:
+        """Writes to provenance.json what makes the output, see `Provenance.kept_in`; use it in `writing`."""
+        if self.is_dry:
+            read_provenance(self._output)
+            yield
+        else:
+            with made.kept_in(self._output, self.is_whole):
+                yield
 
     @contextlib.contextmanager
     def writing_file(self, file: Path | None, name: str, content: str) -> Iterator[None]:
@@ -196,7 +221,11 @@ class Work:
         return run_all(function, tasks, self.executor, what, SharedFiles(self._lock, folders))
 
     def results(
-        self, tasks: Sequence[Task], what: str, done: Mapping[str, Any] | None = None
+        self,
+        tasks: Sequence[Task],
+        what: str,
+        done: Mapping[str, Any] | None = None,
+        trial: MakeTrial | None = None,
     ) -> list[Any] | None:
         """Does tasks whose outcome is not known.
 
@@ -204,9 +233,10 @@ class Work:
             tasks: of this job.
             what: their name.
             done: name of a task → its outcome, where it is known.
+            trial: for a tool with --dry_run, see `MakeTrial`.
 
         Returns:
-            The outcomes of all in their order; None where this job has only done a share.
+            The outcomes of all in their order; None where this job has only done a share, or nothing.
 
         Raises:
             ToolError: with `merges`, outcomes are missing; else see `run_all`.
@@ -225,6 +255,9 @@ class Work:
                 f"--merge: {len(missing)} {what} have no result yet: wait for the end of all jobs, "
                 "and start again what was stopped; or leave --merge out, and this run does them"
             )
+        if self.is_dry and trial:
+            report(missing, len(tasks) - len(missing), what, self._output, self.executor, trial)
+            return None
         if len(missing) < len(tasks) and not self.merges:
             done_already = f"{what}: {len(tasks) - len(missing)} of {len(tasks)} are done already"
             print(done_already, file=sys.stderr, flush=True)

@@ -17,12 +17,13 @@ import numpy as np
 
 from paddlevideo_fast.apps.data.clips import find_clips
 from paddlevideo_fast.apps.data.sets import of_sets
-from paddlevideo_fast.apps.data.spans import OutputList, Part, Stored, is_listable, open_part
+from paddlevideo_fast.apps.data.spans import OutputList, Part, Stored, is_listable, middle_of, open_part
 from paddlevideo_fast.command_line import CommandParser, add_options, count, option
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.paths import temp_path
+from paddlevideo_fast.jobs.dry_run import Trial
 from paddlevideo_fast.jobs.executor import located
 from paddlevideo_fast.jobs.flags import add_work, share, tool_parser
 from paddlevideo_fast.jobs.run import Provenance, ToolError, earlier_run, stop_if_disk_fails
@@ -156,6 +157,12 @@ class Task(NamedTuple):
             return None
         return Stored(num_frames, cause, tuple(inner))
 
+    def trial(self, number: int, folder: str, most_frames: int) -> Trial:
+        """See `MakeTrial`."""
+        with open_video(self.video, self.backend) as video:
+            part, *counts = middle_of(video, self.part, most_frames)
+        return Trial(self._replace(output=folder, part=part), *counts)
+
 
 def extract(argv: Sequence[str] | None = None) -> int:
     """Extracts the frames of videos to folders of numbered images, img_00001.jpg and so on.
@@ -202,8 +209,10 @@ def _extract(args: argparse.Namespace) -> int:
                 f"{args.output}: has images made with {_as_text(before)}; now it is {_as_text(options)}: "
                 "give --overwrite to make all of them anew, or another --output"
             )
-        with Provenance(_TOOL, options, folder=str(args.root)).kept_in(args.output, job.is_whole):
-            results = job.results(job.mine([*tasks.values()]), "videos")
+        with job.recording(Provenance(_TOOL, options, folder=str(args.root))):
+            mine = job.mine([*tasks.values()])
+            done = _complete(mine) if job.is_dry and not overwrite else None
+            results = job.results(mine, "videos", done, Task.trial)
             if results is None:
                 return 0
             stored = dict(zip(tasks, results))
@@ -211,6 +220,12 @@ def _extract(args: argparse.Namespace) -> int:
             if not any(result.cause for result in results):
                 print(f"{args.output}: frames of {len(results)} videos")
             return listed.report(stored, args.output / "failures.txt")
+
+
+def _complete(tasks: Sequence[Task]) -> dict[str, Stored]:
+    """The tasks whose folders are there, by name. The videos are not opened."""
+    counts = {task.name: task.count_images() for task in tasks}
+    return {name: Stored(num_images) for name, num_images in counts.items() if num_images}
 
 
 _RARE: dict[str, dict[str, Any]] = {
@@ -246,6 +261,7 @@ def extract_parser() -> CommandParser:
     )
     parser.add_argument("--quality", default=95)
     parser.add_argument("--overwrite", help="extract existing folders again")
+    share(parser, "--dry_run")
     add_work(parser, "--num_worker")
     text = "ending of the videos, such as avi (default: all known)"
     parser.add_argument("--ext", default="", help=text, rare=True)

@@ -12,7 +12,15 @@ from paddlevideo_fast.apps.data.clips import open_clip
 from paddlevideo_fast.apps.data.frames import encode_image, stored_size
 from paddlevideo_fast.apps.data.lists import read_records
 from paddlevideo_fast.apps.data.sets import of_sets
-from paddlevideo_fast.apps.data.spans import OutputList, Part, Stored, open_part, part_name, refuse_boxes
+from paddlevideo_fast.apps.data.spans import (
+    OutputList,
+    Part,
+    Stored,
+    middle_of,
+    open_part,
+    part_name,
+    refuse_boxes,
+)
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.decode import FrameFolderReader, VideoReader
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, decode_image, is_jpeg, read_image
@@ -20,6 +28,7 @@ from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import ShardError, VideoDecodeError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import bare_url
+from paddlevideo_fast.jobs.dry_run import Trial
 from paddlevideo_fast.jobs.executor import located
 from paddlevideo_fast.jobs.flags import add_work, share, tool_parser
 from paddlevideo_fast.jobs.run import (
@@ -133,6 +142,13 @@ class Task(NamedTuple):
     def restored(self, value: Any) -> None:
         """See `work.Task`: a shard that is done is there."""
 
+    def trial(self, number: int, folder: str, most_frames: int) -> Trial:
+        """See `MakeTrial`."""
+        source = self.videos[number]
+        with source.open() as reader:
+            part, *counts = middle_of(reader, source.part, most_frames)
+        return Trial(self._replace(folder=folder, videos=[source._replace(part=part)]), *counts)
+
 
 def pack(argv: Sequence[str] | None = None) -> int:
     """Packs the frames of videos, or folders of frames, as JPEG into shards that PackedFrameDataset reads.
@@ -160,9 +176,11 @@ def pack(argv: Sequence[str] | None = None) -> int:
     made = Provenance("pack_frames", options, crc32_of(args.list), str(args.data_prefix or ""))
     tasks = job.mine(_make_tasks(args, sources))
     with job.writing(args.output, made.tool, folders=[args.output]):
-        done = _find_done(args.output, tasks, args.overwrite and not job.merges, job.is_whole)
-        with made.kept_in(args.output, job.is_whole):
-            packed = job.results(tasks, "shards", done)
+        overwrite = args.overwrite and not job.merges
+        is_new = job.is_dry and (overwrite or not args.output.exists())
+        done = {} if is_new else _find_done(args.output, tasks, overwrite, job.is_whole)
+        with job.recording(made):
+            packed = job.results(tasks, "shards", done, Task.trial)
             if packed is None:
                 return 0
             if is_table(args.list):
@@ -183,6 +201,7 @@ def pack_parser() -> CommandParser:
     parser.add_argument("--shard_size", type=count(1), default=256, help="videos in a shard (default 256)")
     parser.add_argument("--output", required=True, help="folder of the shards, one for each list")
     parser.add_argument("--overwrite", help="pack existing shards again")
+    share(parser, "--dry_run")
     add_work(parser)
     return parser
 

@@ -53,6 +53,18 @@ def open_part(reader: VideoReader, part: Part | None) -> tuple[VideoPart, tuple[
     return stored, (first - stored.first, stop - stored.first)
 
 
+def middle_of(reader: VideoReader, part: Part | None, most_frames: int) -> tuple[Part, int, int]:
+    """The middle of what to store of an open video, its number of frames, and that of all to store.
+
+    Raises:
+        VideoDecodeError: the span is not inside the video.
+    """
+    whole, _ = open_part(reader, part)
+    num_frames = min(whole.num_frames, most_frames)
+    first = whole.first + (whole.num_frames - num_frames) // 2
+    return Part(Span(first, first + num_frames), 0), num_frames, whole.num_frames
+
+
 class Stored(NamedTuple):
     """What came of storing a video, or a part of one.
 

@@ -9,11 +9,13 @@ import av
 
 from paddlevideo_fast.apps.data.encoding import PRESETS, PrepareError, Settings, prepare
 from paddlevideo_fast.apps.data.sets import of_sets
-from paddlevideo_fast.apps.data.spans import OutputList, Part, Stored
+from paddlevideo_fast.apps.data.spans import OutputList, Part, Stored, middle_of
 from paddlevideo_fast.command_line import CommandParser, count
+from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import bare_url
+from paddlevideo_fast.jobs.dry_run import Trial
 from paddlevideo_fast.jobs.executor import located
 from paddlevideo_fast.jobs.flags import add_work, share, tool_parser
 from paddlevideo_fast.jobs.run import (
@@ -93,6 +95,12 @@ class Task(NamedTuple):
         entry, cause = value
         return _Result(entry, cause) if cause or self._is_done(entry) else None
 
+    def trial(self, number: int, folder: str, most_frames: int) -> Trial:
+        """See `MakeTrial`."""
+        with open_video(self.source) as video:
+            part, *counts = middle_of(video, self.part, most_frames)
+        return Trial(self._replace(output=folder, part=part), *counts)
+
     def _is_done(self, entry: dict[str, Any]) -> bool:
         try:
             is_same = {**entry, **self.source_state()} == entry
@@ -146,7 +154,7 @@ def _prepare(args: argparse.Namespace) -> int:
     made = Provenance("prepare_videos", options, crc32_of(args.list), str(args.data_prefix or ""))
     named = f"{made.tool} {args.list.name}"
     folders = ((args.output / name).parent for name in tasks)
-    with job.writing(args.output, named, folders=folders), made.kept_in(args.output, job.is_whole):
+    with job.writing(args.output, named, folders=folders), job.recording(made):
         manifest = {entry["name"]: entry for entry in json_lines(args.output / _MANIFEST)}
         mine = job.mine([*tasks.values()])
         before = {
@@ -154,7 +162,7 @@ def _prepare(args: argparse.Namespace) -> int:
             for task in mine
             if task.name in manifest and (outcome := task.restored((manifest[task.name], "")))
         }
-        results = job.results(mine, "videos", before)
+        results = job.results(mine, "videos", before, Task.trial)
         if results is None:
             return 0
         stored = {name: result.stored for name, result in zip(tasks, results)}
@@ -184,6 +192,7 @@ def prepare_list_parser() -> CommandParser:
         "--short_side", type=count(16, even=True), default=256, help="pixels, even (default 256)"
     )
     parser.add_argument("--output", required=True, help="folder for the prepared videos and the new list")
+    share(parser, "--dry_run")
     add_work(parser)
     return parser
 

@@ -24,6 +24,7 @@ from paddlevideo_fast.loader import Batch, ClipLoader
 from paddlevideo_fast.schedule import plain_phases
 
 STAGES = ("normalise", "mix", "forward", "backward", "optimizer", "other")
+OF_A_STEP = 0.4  # what predicting a clip takes of training on it
 _NO_END = 1_000_000
 
 

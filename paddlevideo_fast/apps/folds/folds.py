@@ -4,6 +4,7 @@ A list of a hundred videos leaves twenty for validation, too few to compare two 
 cross-validation each video is validated once, by a network that has not seen it.
 """
 
+import argparse
 import gc
 import hashlib
 import json
@@ -21,7 +22,7 @@ from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.engine.output import FOLDS, folder_of_run, move_aside
-from paddlevideo_fast.errors import SettingError
+from paddlevideo_fast.errors import SettingError, UsageError
 from paddlevideo_fast.extensions.report import save_json
 from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.io.urls import join, scheme_of
@@ -36,6 +37,13 @@ logger = get_logger(__name__)
 
 _KEY = "--folds"
 _OF_LIST = ("format", "data_prefix", "suffix")
+
+
+def run(cfg: Config, args: argparse.Namespace) -> None:
+    """Does what `train --folds` asks for."""
+    if args.test:
+        raise UsageError("--folds: is for a training; leave --test out")
+    cross_validate(cfg, args.folds)
 
 
 def cross_validate(cfg: Config, num_folds: int) -> dict[str, Any]:

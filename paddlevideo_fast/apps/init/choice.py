@@ -16,7 +16,6 @@ from paddlevideo_fast.jobs.run import duration
 
 _WEIGHTS = "efficientnet_lite0"
 _NUM_STEPS, _BUDGET_SEC = 4, 10.0
-_OF_A_STEP = 0.4  # what predicting a clip takes of training on it
 _MOST_TUNED = 1000  # videos for which a CPU fine-tunes a whole network in an hour or so
 _STILL = 0.5  # of the picture, from which on a camera counts as one that does not move
 _LONG_SEC, _LARGE_PIXELS = 30.0, 128
@@ -128,7 +127,7 @@ def training_times(config: Path, num_valid: int) -> Times | None:
         num_valid: clips of a validation.
     """
     with quiet_import():
-        from paddlevideo_fast.apps.doctor.timing import time_steps
+        from paddlevideo_fast.apps.doctor.timing import OF_A_STEP, time_steps
         from paddlevideo_fast.assembly import plan_run, training_setup
     with _without_log():
         try:
@@ -146,7 +145,7 @@ def training_times(config: Path, num_valid: int) -> Times | None:
             raise
     epochs, num_train = plan.phases[-1].end_epoch, len(loader) * times.num_clips / times.num_steps
     num_validated = math.ceil(epochs / (spec.get("val_interval") or 1)) * num_valid
-    num_clips = epochs * num_train + _OF_A_STEP * num_validated, _OF_A_STEP * (num_train + num_valid)
+    num_clips = epochs * num_train + OF_A_STEP * num_validated, OF_A_STEP * (num_train + num_valid)
     return Times(*(number / times.clips_per_sec for number in num_clips))
 
 

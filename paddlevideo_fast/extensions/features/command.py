@@ -22,7 +22,7 @@ import sys
 from typing import Literal
 
 from paddlevideo_fast.cli.command import add_config_arguments, load_for_run
-from paddlevideo_fast.command_line import CommandParser, count
+from paddlevideo_fast.command_line import DRY_RUN, CommandParser, add_options, count
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.files import as_path
 
@@ -54,6 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="store the logits of the whole network, for distillation, in place of features",
     )
+    add_options(parser, {"--dry_run": DRY_RUN})
     return parser
 
 
@@ -61,9 +62,12 @@ def run(args: argparse.Namespace) -> int:
     """Computes; 1: some videos do not decode; 2: wrong input, told in one message."""
     overrides = [*args.override, *([f"weights={json.dumps(args.weights)}"] if args.weights else [])]
     cfg = load_for_run(args, overrides, logs=True)
-    from paddlevideo_fast.extensions.features.compute import compute_features
+    from paddlevideo_fast.extensions.features.compute import compute_features, dry_run
 
     what: Literal["features", "logits"] = "logits" if args.logits else "features"
+    if args.dry_run:
+        print(dry_run(cfg, args.output, args.views, args.dtype, what))
+        return 0
     try:
         parts = compute_features(cfg, args.output, args.views, sys.stdout.isatty(), args.dtype, what)
     except KeyboardInterrupt:

@@ -1,8 +1,9 @@
 """Computes what a network, or its backbone, gives for each clip of a config's data, once."""
 
+import itertools
 import json
 import os
-import shutil
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,8 @@ from paddlevideo_fast.extensions.features.recipe import (
 from paddlevideo_fast.io.files import as_path, atomic_write, atomic_write_text
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import scheme_of, shown_url
+from paddlevideo_fast.jobs.dry_run import NOTHING_WRITTEN, free_bytes
+from paddlevideo_fast.jobs.run import duration, size_text
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.class_names import checked_class_names, write_class_names
 from paddlevideo_fast.loader.clip_loader import ClipLoader
@@ -54,6 +57,7 @@ from paddlevideo_fast.sources.remote.sync import mirrored
 logger = get_logger(__name__)
 
 _NUM_TRIED = 16  # clips that are read to learn the shape of a row
+_NUM_BATCHES, _BUDGET_SEC = 6, 20.0  # of a dry run
 
 
 class Rows(NamedTuple):
@@ -190,41 +194,82 @@ def compute_features(
     """
     if scheme_of(os.fspath(output)):
         with mirrored(output) as folder:
-            parts = compute_features(cfg, folder, num_copies, show_progress, dtype, kind)
-        for part in parts:
+            stored = compute_features(cfg, folder, num_copies, show_progress, dtype, kind)
+        for part in stored:
             part.folder = as_path(output) / part.folder.name
-        return parts
+        return stored
+    with cfg.placing(), only_writer(output):
+        model, parts = _plan(cfg, output, num_copies, dtype, kind)
+        spec = parts[0][1].spec
+        unfinished = [(writer, network) for writer, network in parts if not writer.index.is_complete]
+        for line in _space(output, unfinished):
+            logger.info(line)
+        if kind == "features":
+            _save_backbone(model, output)
+        elif classes := checked_class_names(cfg, classes_of(spec.model), str(spec.run.weights)):
+            write_class_names(output, classes)
+        for writer, network in unfinished:
+            if not writer.index.num_done:
+                states = file_states(network.split.dataset)
+                atomic_write_text(writer.folder / FILE_STATES, json.dumps(states))
+        for writer, network in unfinished:
+            _fill(writer, network, show_progress)
+        return [StoredFeatures(writer.folder) for writer, _ in parts]
+
+
+def dry_run(
+    cfg: Config, output: Path, num_copies: int = 1, dtype: Dtype = "float32", kind: Kind = "features"
+) -> str:
+    """What `compute_features` would read, write and take; nothing is written.
+
+    Raises:
+        PaddleVideoFastError: as `compute_features` raises.
+    """
+    if scheme_of(os.fspath(output)):
+        with mirrored(output) as folder:
+            return dry_run(cfg, folder, num_copies, dtype, kind)
     with cfg.placing():
-        cfg.require("features", "DATASET.train")
-        spec = RunSpec.of(cfg)
-        names: list[SplitName] = [name for name in ("train", "valid") if cfg.holds(f"DATASET.{name}")]
-        pipelines = check_evaluation(spec, *names)
-        if spec.config.get("train_dali"):
-            raise SettingError("train_dali", "features are computed through our own loader; leave it out")
-        precision = make_precision(spec.run)
-        model = _with_weights(spec, kind)
-        layer: nn.Layer = model if kind == "logits" else PooledFeatures(model)
-        layer.eval()
-        with only_writer(output):
-            digest, unfinished = digest_of(model if kind == "logits" else model.backbone), []
-            for name in names:
-                split = make_split(spec, name, model.layout, Distribution(), output, pipelines)
-                copies = num_copies if name == "train" else 1
-                recipe = {
-                    **recipe_of_features(spec, split.dataset, name, precision, kind, dtype),
-                    WEIGHTS: digest,
-                }
-                writer = FeatureWriter(output / name, _index(recipe, split, name, output / name, copies))
-                if not writer.index.is_complete:
-                    unfinished.append((writer, Network(spec, split, name, layer, precision, copies, dtype)))
-            _require_space(output, unfinished)
-            if kind == "features":
-                _save_backbone(model, output)
-            elif classes := checked_class_names(cfg, classes_of(spec.model), str(spec.run.weights)):
-                write_class_names(output, classes)
-            for writer, network in unfinished:
-                _fill(writer, network, show_progress)
-            return [StoredFeatures(output / name) for name in names]
+        with only_writer(output):  # nobody else writes there, and this process can
+            pass
+        _, parts = _plan(cfg, output, num_copies, dtype, kind)
+        unfinished = [(writer, network) for writer, network in parts if not writer.index.is_complete]
+        lines = [
+            f"to read: {len(network.split.dataset)} records of DATASET.{network.name}, "
+            f"{writer.index.num_done} of {writer.index.num_rows} {kind} are there"
+            for writer, network in parts
+        ]
+        lines += _space(output, unfinished)
+        seconds = sum(_seconds_left(writer.index, network) for writer, network in unfinished)
+        lines.append(f"time: about {duration(seconds)} on {paddle.get_device()}")
+    return "\n".join([*lines, NOTHING_WRITTEN])
+
+
+def _plan(
+    cfg: Config, output: Path, num_copies: int, dtype: Dtype, kind: Kind
+) -> tuple[Any, list[tuple[FeatureWriter, Network]]]:
+    """The network, and each part of the data with what writes its rows; see `compute_features`."""
+    cfg.require("features", "DATASET.train")
+    spec = RunSpec.of(cfg)
+    names: list[SplitName] = [name for name in ("train", "valid") if cfg.holds(f"DATASET.{name}")]
+    pipelines = check_evaluation(spec, *names)
+    if spec.config.get("train_dali"):
+        raise SettingError("train_dali", "features are computed through our own loader; leave it out")
+    precision = make_precision(spec.run)
+    model = _with_weights(spec, kind)
+    layer: nn.Layer = model if kind == "logits" else PooledFeatures(model)
+    layer.eval()
+    digest = digest_of(model if kind == "logits" else model.backbone)
+    parts: list[tuple[FeatureWriter, Network]] = []
+    for name in names:
+        split = make_split(spec, name, model.layout, Distribution(), output, pipelines)
+        copies = num_copies if name == "train" else 1
+        recipe = {
+            **recipe_of_features(spec, split.dataset, name, precision, kind, dtype),
+            WEIGHTS: digest,
+        }
+        writer = FeatureWriter(output / name, _index(recipe, split, name, output / name, copies))
+        parts.append((writer, Network(spec, split, name, layer, precision, copies, dtype)))
+    return model, parts
 
 
 def _with_weights(spec: RunSpec, kind: Kind) -> Any:
@@ -253,8 +298,8 @@ def _save_backbone(model: Any, output: Path) -> None:
         paddle.save({f"backbone.{name}": value for name, value in state}, str(partial))
 
 
-def _require_space(output: Path, parts: Sequence[tuple[FeatureWriter, Network]]) -> None:
-    """Says what the rows will take on the disk.
+def _space(output: Path, parts: Sequence[tuple[FeatureWriter, Network]]) -> Iterator[str]:
+    """Lines about what the rows will take on the disk.
 
     Raises:
         FeatureError: there is less space.
@@ -267,22 +312,32 @@ def _require_space(output: Path, parts: Sequence[tuple[FeatureWriter, Network]])
             continue
         index.take_shape(shape)
         needed += writer.num_bytes_missing()
-        size = _shown_size(index.num_rows * index.row_bytes)
-        logger.info("%s: %d rows of %s in %s, %s", writer.folder, index.num_rows, shape, index.dtype, size)
-    free = shutil.disk_usage(output).free
+        size = size_text(index.num_rows * index.row_bytes)
+        yield f"{writer.folder}: {index.num_rows} rows of {shape} in {index.dtype}, {size}"
+    free = free_bytes(output)
+    assert free is not None  # a local folder
     if needed > free:
         halved = any(network.dtype == "float32" for _, network in parts)
         more = "; --dtype float16 takes half of it" if halved else ""
         raise FeatureError(
-            f"--output {output}: {_shown_size(needed)} are still to be written, and {_shown_size(free)} are "
+            f"--output {output}: {size_text(needed)} are still to be written, and {size_text(free)} are "
             f"free there: take a folder on a larger disk{more}"
         )
-    logger.info("to write: %s; free there: %s", _shown_size(needed), _shown_size(free))
+    yield f"to write: {size_text(needed)}; free there: {size_text(free)}"
 
 
-def _shown_size(num_bytes: int) -> str:
-    exponent = min(4, max(0, (len(str(num_bytes)) - 1) // 3))
-    return f"{num_bytes / 1000**exponent:.3g} {('bytes', 'KB', 'MB', 'GB', 'TB')[exponent]}"
+def _seconds_left(index: FeatureIndex, network: Network) -> float:
+    """About how long the missing rows take, by some batches."""
+    ends = [(time.monotonic(), index.num_done)]
+    try:
+        for computed in itertools.islice(network.rest(index.num_done), _NUM_BATCHES):
+            ends.append((time.monotonic(), computed.stop))
+            if ends[-1][0] - ends[0][0] > _BUDGET_SEC:
+                break
+    finally:
+        network.close()
+    (began, first), (ended, last) = ends[1 if len(ends) > 2 else 0], ends[-1]  # workers start in the first
+    return (ended - began) / max(last - first, 1) * (index.num_rows - index.num_done)
 
 
 def _index(
@@ -294,8 +349,6 @@ def _index(
     num_rows = num_copies * len(dataset) * views * dataset.num_crops
     earlier = FeatureIndex.read(folder)
     if earlier is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        atomic_write_text(folder / FILE_STATES, json.dumps(file_states(dataset)))
         return FeatureIndex(recipe, num_rows, num_copies)
     was = {**earlier.recipe, "views": earlier.num_copies}
     require_same(folder, dataset, was, {**recipe, "views": num_copies})

@@ -22,6 +22,7 @@ from paddlevideo_fast.extensions.features.loader import FeatureWriter, StoredFea
 from paddlevideo_fast.extensions.features.model import HeadOnly
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.weights import read_weights
+from tests.support.content import content
 from tests.support.launching import overriding
 
 SLOWFAST = """
@@ -317,6 +318,21 @@ def test_ctrl_c_prints_the_command_to_go_on(made, monkeypatch, capfd):
     (line,) = re.findall("interrupted; to go on:  paddlevideo-fast (.*)", capfd.readouterr().err)
     assert main(shlex.split(line)) == 0
     assert files_of(made / "stopped") == files_of(made / "features")
+
+
+def test_a_dry_run_says_what_is_left_and_writes_nothing(made, capfd):
+    words = ["features", str(made / "tiny.yaml"), "-w", str(made / "pretrained.pdparams"), "--dry_run"]
+    before = content(made)
+    assert main([*words, "--output", str(made / "dry")]) == 0
+    out = capfd.readouterr().out
+    assert "to read: 24 records of DATASET.train, 0 of 24 features are there\n" in out
+    assert f"{made / 'dry/valid'}: 8 rows of [4, 32] in float32" in out
+    assert re.search(r"\nto write: 16.4 KB; free there: .*\ntime: about \d+ s on cpu\ndry run: nothing ", out)
+    assert main([*words, "--output", str(made / "features"), "--views=2"]) == 0
+    assert "48 of 48 features are there\n" in capfd.readouterr().out
+    assert main([*words, "--output", str(made / "features"), "--views=3"]) == 2
+    assert content(made) == before
+    assert not (made / "dry").exists()
 
 
 def test_videos_that_do_not_decode_are_incidents(made, motion_data, capfd):

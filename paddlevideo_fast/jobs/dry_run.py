@@ -1,0 +1,191 @@
+"""What a tool would read, write and take: `--dry_run`.
+
+Some frames of a few videos are done in a temporary folder, which is removed. Time and bytes of these videos
+are scaled to all by the sizes of the files.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.io.urls import scheme_of
+from paddlevideo_fast.jobs.executor import LOCAL, Executor, common_folder
+from paddlevideo_fast.jobs.run import duration, size_text, spread
+from paddlevideo_fast.log import printable
+from paddlevideo_fast.machine import num_cores
+
+if TYPE_CHECKING:
+    from paddlevideo_fast.jobs.work import Task
+
+NOTHING_WRITTEN = "dry run: nothing was written"
+
+_NUM_VIDEOS = 3
+_NUM_FRAMES = 300  # of a video, so that a film does not take an hour
+
+Result = TypeVar("Result")
+
+
+class Trial(NamedTuple):
+    """Some frames of a video.
+
+    Attributes:
+        task: does them.
+        num_frames: how many they are.
+        of_frames: how many frames of the video the tool would do.
+    """
+
+    task: "Task"
+    num_frames: int
+    of_frames: int
+
+
+# gives the trial of a source of a task, by the task, the number of the source, the folder to write to,
+# and the most frames
+MakeTrial = Callable[[Any, int, str, int], Trial]
+
+
+class _Cost(NamedTuple):
+    """What a video takes."""
+
+    wall_sec: float
+    cpu_sec: float
+    num_bytes: float
+    num_frames: float
+
+
+def report(
+    tasks: Sequence["Task"],
+    num_done: int,
+    what: str,
+    output: Any,
+    executor: Executor,
+    trial: MakeTrial,
+) -> None:
+    """Prints what tasks would read, write and take.
+
+    Args:
+        tasks: that are still to be done.
+        num_done: number of tasks that are done already.
+        what: name of the tasks, such as "videos".
+        output: folder of the results.
+        executor: where the tasks would be done.
+        trial: see `MakeTrial`.
+    """
+    if num_done:
+        print(f"done already: {num_done} of {num_done + len(tasks)} {what}")
+    videos = [(task, number) for task in tasks for number in range(len(task.sources))]
+    paths = [task.sources[number] for task, number in videos]
+    sizes = {path: _size_of(path) for path in dict.fromkeys(paths)}
+    print(f"to read: {_reading(paths, sizes)}")
+    # URLs are not asked for their sizes: there they count alike
+    weights = [sizes[path] or 0 for path in paths] if None not in sizes.values() else [1] * len(paths)
+    chosen = spread(sorted(range(len(videos)), key=weights.__getitem__), _NUM_VIDEOS)
+    if chosen:
+        print(f"trying {len(chosen)} of {len(videos)} videos", file=sys.stderr, flush=True)
+    costs = {number: cost for number in chosen if (cost := _cost_of(partial(trial, *videos[number])))}
+    parts = f" in {len(tasks)} {what}" if what != "videos" else ""
+    if costs:
+        factor = sum(weights) / sum(weights[number] for number in costs)
+        total = _Cost(*(factor * sum(values) for values in zip(*costs.values())))
+        space = size_text(round(total.num_bytes))
+        text = f"about {total.num_frames:.0f} frames of {len(videos)} videos{parts}, {space}"
+        print(f"to write: {output}: {text}{_free_text(output, total.num_bytes)}")
+        print(f"time: {_time_text(total, len(tasks), executor)}, by {len(costs)} of the videos")
+    elif chosen:
+        print(f"to write: {output}: unknown, as none of {len(chosen)} videos that were tried decodes")
+    else:
+        print(f"to write: {output}: nothing but lists and notes")
+    print(NOTHING_WRITTEN)
+
+
+def free_bytes(folder: Any) -> int | None:
+    """What is free on the disk of a folder that need not be there; None for a URL."""
+    if not isinstance(folder, Path):
+        return None
+    parent = folder.absolute()
+    while not parent.exists():
+        parent = parent.parent
+    return shutil.disk_usage(parent).free
+
+
+def _reading(paths: Sequence[str], sizes: dict[str, int | None]) -> str:
+    """How many files tasks read, their size, and where they are."""
+    known = [size for size in sizes.values() if size is not None]
+    kind = "folders of frames" if paths and os.path.isdir(paths[0]) else "videos"
+    parts = f"{len(paths)} parts of " if len(paths) > len(sizes) else ""
+    text = f"{parts}{len(sizes)} {kind}"
+    if len(known) == len(sizes):
+        text += f", {size_text(sum(known))}"
+    text += "".join(f", from {folder}" for folder in common_folder(paths))
+    missing = known.count(0)
+    return f"{text}; {missing} of them are missing or empty" if missing else text
+
+
+def _size_of(path: str) -> int | None:
+    """Size of a file, or of the files in a folder; 0 where there is none, None for a URL."""
+    if scheme_of(path):
+        return None
+    try:
+        if not os.path.isdir(path):
+            return os.stat(path).st_size
+        with os.scandir(path) as entries:
+            return sum(entry.stat().st_size for entry in entries)
+    except OSError:
+        return 0
+
+
+def _cost_of(trial: Callable[[str, int], Trial]) -> _Cost | None:
+    """What a video takes, from some of its frames; None where it cannot be done, which stderr then says."""
+    with tempfile.TemporaryDirectory(prefix="dry-run-") as folder:
+        try:
+            first_sec, first_cpu_sec, made = _timed(partial(trial, folder, _NUM_FRAMES))
+        except VideoDecodeError as error:
+            print(f"failed: {error}", file=sys.stderr)
+            return None
+        # to open a video takes its time once, and each frame takes its own; now the file is in memory
+        open_sec, open_cpu_sec, _ = _timed(partial(trial, folder, _NUM_FRAMES))
+        wall_sec, cpu_sec, outcome = _timed(made.task.do)
+        if outcome.cause:
+            print(f"failed: {printable(made.task.sources[0])}: {printable(outcome.cause)}", file=sys.stderr)
+            return None
+        num_bytes = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+    factor = made.of_frames / made.num_frames
+    return _Cost(
+        first_sec + factor * max(wall_sec - open_sec, 0),
+        first_cpu_sec + factor * max(cpu_sec - open_cpu_sec, 0),
+        factor * num_bytes,
+        made.of_frames,
+    )
+
+
+def _timed(function: Callable[[], Result]) -> tuple[float, float, Result]:
+    """Seconds and CPU seconds of a call, and its result."""
+    began_sec, began_cpu_sec = time.perf_counter(), time.process_time()
+    result = function()
+    return time.perf_counter() - began_sec, time.process_time() - began_cpu_sec, result
+
+
+def _time_text(total: _Cost, num_tasks: int, executor: Executor) -> str:
+    if executor.scheduler != LOCAL:
+        return f"about {duration(total.wall_sec)} of one process of this machine"
+    processes = max(min(executor.workers, num_tasks), 1)
+    rounds = -(-num_tasks // processes)
+    seconds = max(total.wall_sec * rounds / num_tasks, total.cpu_sec / num_cores())
+    return f"about {duration(seconds)} with {processes} process{'es' if processes > 1 else ''}"
+
+
+def _free_text(output: Any, num_bytes: float) -> str:
+    """What is free on the disk of a folder; "" for a URL. Where that does not suffice, stderr says so."""
+    free = free_bytes(output)
+    if free is None:
+        return ""
+    if num_bytes > free:
+        print(f"warning: {output}: the disk is too small for that", file=sys.stderr)
+    return f"; free there: {size_text(free)}"
