@@ -9,6 +9,7 @@ output under a name of its own and rename it, and the same task gives the same b
 """
 
 import contextlib
+import gc
 import logging
 import multiprocessing
 import os
@@ -40,6 +41,7 @@ LOCAL = "local"
 
 _MAX_BATCH = 32  # tasks
 _MIN_NUM_BATCHES = 5000  # as long as there are so many tasks
+_ALONE_SEC = 1.0  # until processes are worth their start
 _CONNECT_SEC = 20
 _PATIENCE_SEC = 10.0  # until a file that one machine has written must be seen by another
 
@@ -84,8 +86,8 @@ def run_all(
     """Calls `function` on each task somewhere, shows progress, and yields results in task order.
 
     Args:
-        function: a function of a module; its argument and its result are pickled. It may be called twice on a
-            task.
+        function: on a cluster a function of a module; forked processes share what it holds. Its argument and
+            its result are pickled. It may be called twice on a task.
         tasks: its arguments; paths in them are absolute, see `located`.
         executor: where.
         what: name of the tasks in the progress, such as "videos".
@@ -106,6 +108,32 @@ def run_all(
             while next_place in ready:
                 yield ready.pop(next_place)
                 next_place += 1
+
+
+def run_if_long(
+    function: Callable[[Argument], Result], tasks: Sequence[Argument], workers: int, what: str
+) -> Generator[Result, None, None]:
+    """As `run_all`, for work that may be over at once: processes and progress begin where it is not.
+
+    This process does the first tasks. After a second, processes do what is left, if they save another second.
+
+    Args:
+        function: see `run_all`.
+        tasks: its arguments.
+        workers: processes; 0 and 1: this process.
+        what: name of the tasks in the progress, such as "videos".
+
+    Raises:
+        ToolError: a process died.
+    """
+    began_sec = time.monotonic()
+    for number, task in enumerate(tasks):
+        elapsed_sec, num_left = time.monotonic() - began_sec, len(tasks) - number
+        is_long = elapsed_sec > _ALONE_SEC and elapsed_sec * num_left > _ALONE_SEC * number
+        if is_long and num_left > 1:
+            yield from run_all(function, tasks[number:], Executor(workers), what)
+            return
+        yield function(task)
 
 
 def located(path: Any) -> str:
@@ -174,16 +202,17 @@ def _in_processes(function: Callable, batches: Sequence[Sequence[Any]], workers:
     Where the run ends early, as by Ctrl-C, what the processes are doing is dropped.
     """
     others = multiprocessing.active_children()
-    pool = ProcessPoolExecutor(min(workers, len(batches)), initializer=_start_worker, initargs=(os.getpid(),))
+    start = partial(_start_worker, os.getpid(), function)
+    pool = ProcessPoolExecutor(min(workers, len(batches)), initializer=start)
     left = len(batches)
     try:
         with _interrupt_later():
-            numbers = {pool.submit(_do, function, batch): number for number, batch in enumerate(batches)}
+            numbers = {pool.submit(_do_in_process, batch): number for number, batch in enumerate(batches)}
         for future in as_completed(numbers):
             left -= 1
             yield numbers.pop(future), future.result()
     except BrokenProcessPool as error:
-        raise ToolError("a worker process died (out of memory?); try fewer --workers") from error
+        raise ToolError("a worker process died (out of memory?); data tools: try fewer --workers") from error
     finally:
         for worker in multiprocessing.active_children() if left else ():
             if worker not in others:
@@ -207,10 +236,20 @@ def _interrupt_later() -> Iterator[None]:
         handler(*signals[0])
 
 
-def _start_worker(parent: int) -> None:
+_function: Callable  # of a process, from its start on
+
+
+def _start_worker(parent: int, function: Callable) -> None:
+    global _function
+    _function = function
     end_with(parent)
+    gc.freeze()  # what the parent has made is never collected here, such as memory of a GPU
     cv2.setNumThreads(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to answer
+
+
+def _do_in_process(tasks: Sequence[Any]) -> _Done:
+    return _do(_function, tasks)
 
 
 # --- a Dask cluster

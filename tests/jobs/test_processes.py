@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -108,8 +109,8 @@ def test_workers_end_with_a_killed_run(command):
 
 
 def test_ctrl_c_drops_what_the_workers_do():
-    tasks = "import time; from paddlevideo_fast.jobs.executor import Executor, run_all; "
-    tasks += "list(run_all(time.sleep, [600.0] * 50, Executor(2), 'naps'))"
+    tasks = "import time; from paddlevideo_fast.jobs.executor import run_if_long; "
+    tasks += "list(run_if_long(time.sleep, [1.1, *[600.0] * 50], 2, 'naps'))"
     run = subprocess.Popen([sys.executable, "-c", tasks], stderr=subprocess.PIPE, cwd=REPO)
     try:
         assert wait_for(lambda: len(children_of(run.pid)) == 2)
@@ -121,6 +122,29 @@ def test_ctrl_c_drops_what_the_workers_do():
     finally:
         run.kill()
         run.wait()
+
+
+def test_processes_start_where_they_save_a_second(monkeypatch, capsys):
+    clock = SimpleNamespace(sec=0.0)
+    clock.monotonic = lambda: clock.sec
+    monkeypatch.setattr(executor, "time", clock)
+
+    def work(sec):
+        clock.sec += sec
+        return os.getpid()
+
+    def num_here(*secs, workers=2):
+        return list(executor.run_if_long(work, secs, workers, "works")).count(os.getpid())
+
+    assert num_here() == 0
+    assert num_here(*[0.001] * 900) == 900
+    assert num_here(9, 9) == 2  # the last one alone
+    assert num_here(*[0.1] * 15) == 15  # what is left takes less than a second
+    assert capsys.readouterr().err == ""
+    assert num_here(0.6, 0.6, 0.6, 0.6) == 2
+    assert capsys.readouterr().err.startswith("works: 1/2, ")
+    assert num_here(0.6, 0.6, 0.6, 0.6, workers=1) == 4
+    assert capsys.readouterr().err.startswith("works: 1/2, ")
 
 
 def test_an_interrupted_tool_prints_the_command_to_go_on(monkeypatch, capsys):

@@ -8,7 +8,7 @@ import cv2
 from paddlevideo_fast.loader import build_dataset, build_loader
 
 SEGMENTS = {"name": "Sampler", "num_seg": 3, "seg_len": 1}
-NAMED = ("num_classes", "class_names", "frames_cache")  # that code gives, and not a section
+NAMED = ("num_classes", "class_names", "frames_cache", "index_cache")  # that code gives, and not a section
 
 
 def dataset_of(

@@ -1,18 +1,24 @@
 """The sections `background` and `windows` of a data set, whose list has spans of untrimmed videos."""
 
+import contextlib
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 
 from paddlevideo_fast.config.types import Count, Range
 from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.decode.reader import TOLERANCE_SEC, VideoPart
-from paddlevideo_fast.errors import AnnotationError, LoaderError, VideoDecodeError
+from paddlevideo_fast.decode.source import VideoSource
+from paddlevideo_fast.decode.stored_index import StoredIndex, learned_indexes
+from paddlevideo_fast.errors import AnnotationError, LoaderError, PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.loader.annotations import ClassNumbers, RecordSection, VideoRecord
 from paddlevideo_fast.loader.sampling import AboveZero
+from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.registry import RECORD_SECTIONS
 from paddlevideo_fast.sources.untrimmed.windowing import Window, Windowing
 
@@ -110,28 +116,80 @@ class Windows(RecordSection):
         """
         if dataset.training:
             raise LoaderError(_WRONG_SPLIT)
+        from paddlevideo_fast.jobs.executor import run_if_long  # takes 20 ms, which other runs need not wait
+
         label = _number_of(self.label, "windows.label", dataset)
-        has_several = dataset.num_classes is not None
+        files = list(_by_file(dataset.records).values())
         windowing = Windowing(self.length_sec, self.stride_sec)
+        cut = partial(_cut_file, dataset, windowing, label)
         windows: list[VideoRecord] = []
-        for first, *others in _by_file(dataset.records).values():
-            try:
-                video = dataset.open(first)
-            except VideoDecodeError:
-                windows.append(replace(first, span=None))  # the evaluation reports it when it reads the file
-                continue
-            with video:
-                spans = _spans_of_classes(video, [first, *others], dataset.file_path)
-                for window in windowing.cut(video):
-                    labels = _labels_of(window, spans, has_several)
-                    if not labels and label is not None:
-                        labels = (label,)
-                    if labels or has_several:
-                        windows.append(replace(first, labels=labels, span=Span(window.first, window.stop)))
+        with contextlib.closing(run_if_long(cut, files, _num_processes(dataset), "videos indexed")) as cuts:
+            for of_file in cuts:
+                if of_file.error is not None:
+                    raise of_file.error
+                windows += of_file.windows
+                if of_file.learned is not None:
+                    learned_indexes.put(*of_file.learned)  # for the workers of the loader, too
         if not windows:
             text = f"{dataset.file_path}: no window shows a class; give windows.label for those that do not"
             raise AnnotationError(text)
         return windows
+
+
+class _CutFile(NamedTuple):
+    """What came of a file.
+
+    Attributes:
+        windows: a record for each window.
+        error: why there are none, where a user can act on it; the run ends with the first of the list.
+        learned: key and index, where the file was decoded to index it; see `learned_indexes`.
+    """
+
+    windows: Sequence[VideoRecord]
+    error: PaddleVideoFastError | None = None
+    learned: tuple[Any, StoredIndex] | None = None
+
+
+def _cut_file(
+    dataset: "ClipDataset", windowing: Windowing, label: int | None, records: Sequence[VideoRecord]
+) -> _CutFile:
+    """Opens the file of records and cuts it into windows; see `Windows.records`. May run in a process."""
+    try:
+        windows = _windows_of(dataset, windowing, label, records)
+    except PaddleVideoFastError as error:
+        return _CutFile((), error)
+    source = VideoSource(records[0].path)
+    key = (source.path, source.state() if source.path else None)
+    learned = learned_indexes.get(key)
+    return _CutFile(windows, learned=None if learned is None else (key, learned))
+
+
+def _windows_of(
+    dataset: "ClipDataset", windowing: Windowing, label: int | None, records: Sequence[VideoRecord]
+) -> list[VideoRecord]:
+    first, has_several = records[0], dataset.num_classes is not None
+    try:
+        video = dataset.open(first)
+    except VideoDecodeError:
+        return [replace(first, span=None)]  # the evaluation reports it when it reads the file
+    windows = []
+    with video:
+        spans = _spans_of_classes(video, records, dataset.file_path)
+        for window in windowing.cut(video):
+            labels = _labels_of(window, spans, has_several)
+            if not labels and label is not None:
+                labels = (label,)
+            if labels or has_several:
+                windows.append(replace(first, labels=labels, span=Span(window.first, window.stop)))
+    return windows
+
+
+def _num_processes(dataset: "ClipDataset") -> int:
+    """Processes that index files: on each core one, of those that the ranks of this machine share evenly."""
+    if getattr(dataset.decoder, "reader", "") == "nvdec":
+        return 1  # a forked process cannot use the GPU of its parent
+    num_ranks = int(os.environ.get("PADDLE_LOCAL_SIZE", 1))  # set by paddle.distributed.launch
+    return min(num_cores(), (os.cpu_count() or 1) // num_ranks)
 
 
 def _number_of(label: Label, key: str, dataset: "ClipDataset") -> int | None:

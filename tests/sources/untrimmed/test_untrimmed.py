@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +12,16 @@ from paddlevideo_fast.apps.init.init_dataset import _probe_part
 from paddlevideo_fast.config import Config, check_config
 from paddlevideo_fast.config.sections import ROOT, Group
 from paddlevideo_fast.decode import Span, open_video
-from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError, VideoDecodeError
+from paddlevideo_fast.decode.source import VideoSource
+from paddlevideo_fast.decode.stored_index import learned_indexes
+from paddlevideo_fast.errors import AnnotationError, ConfigError, PaddleVideoFastError, VideoDecodeError
+from paddlevideo_fast.jobs import executor
 from paddlevideo_fast.loader import ClipRequest
+from paddlevideo_fast.loader.dataset import VideoDecoder
+from paddlevideo_fast.sources.untrimmed import records
 from paddlevideo_fast.sources.untrimmed.records import between
 from tests.loader.building import dataset_of
+from tests.support.exact_corpus import write_corpus_clip
 from tests.support.numbered_clips import read_number, write_clip
 
 ONLY_DATA = Group({"DATASET": ROOT.members["DATASET"]})
@@ -99,6 +106,78 @@ def test_windows_have_the_classes_of_the_spans_that_they_show(root):
     ]  # fmt: skip
     one_class = make(root, training=False, windows={"length_sec": 1.6, "stride_sec": 0.4})
     assert [one.labels for one in one_class.records] == [(0,), (0,), (1,), (2,), (2,)]
+
+
+@pytest.fixture
+def in_processes(monkeypatch):
+    """Function after which two processes open the files of a list, from the first one on."""
+
+    def begin():
+        monkeypatch.setattr(executor, "_ALONE_SEC", 0.0)
+        monkeypatch.setattr(records, "_num_processes", lambda dataset: 2)
+
+    learned_indexes.clear()
+    yield begin
+    learned_indexes.clear()
+
+
+def test_processes_give_the_same_windows(real_clips_dir, tmp_path, in_processes, monkeypatch, capsys):
+    """MP4, Matroska, AVI, MPEG-PS and MPEG-TS, of which two are decoded for their indexes; one is cut off."""
+    names = ("h264_open_gop.ts", "mpeg2.mpg", "h264_interlaced.mp4")
+    generated = [str(write_corpus_clip(tmp_path, name).path) for name in names]
+    real = [str(real_clips_dir / name) for name in ("mma_demo.mp4", "pancake.mkv", "ucf_example.avi")]
+    cut_off = tmp_path / "cut.mp4"
+    cut_off.write_bytes(Path(real[0]).read_bytes()[:9000])
+    files = [*real, str(cut_off), *generated]
+    rows = [{"path": file, "label": n % 3, "start_frame": 0, "end_frame": 9} for n, file in enumerate(files)]
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    opened, open_source = [], VideoDecoder.open_source
+    monkeypatch.setattr(
+        VideoDecoder, "open_source", lambda self, path: opened.append(path) or open_source(self, path)
+    )
+
+    def windows():
+        dataset = dataset_of(tmp_path / "x.jsonl", windows={"length_sec": 0.3, "label": 3})
+        return dataset.records
+
+    expected = windows()
+    assert opened == files
+    assert [one.path for one in expected if one.span is None] == [str(cut_off)]
+    assert capsys.readouterr().err == ""
+    learned_indexes.clear()
+    opened.clear()
+    in_processes()
+    assert windows() == expected
+    assert opened == []  # in this process
+    assert f"videos indexed: {len(files)}/{len(files)}, " in capsys.readouterr().err
+    for file in generated[1:]:
+        source = VideoSource(file)
+        assert learned_indexes.get((file, source.state())) is not None
+
+
+def test_processes_report_the_first_wrong_file_and_store_indexes(root, tmp_path, in_processes):
+    rows = ["path,label,start_frame,end_frame", "b.mp4,0,0,9", "a.mp4,0,0,99", "full.mp4,0,0,98"]
+    (root / "wrong.csv").write_text("\n".join(rows))
+    (root / "long.csv").write_text("path,label,start_frame,end_frame\nlong.mp4,0,0,9\na.mp4,0,0,9\n")
+    write_clip(root / "long.mp4", 1000, size=(40, 32))
+    in_processes()
+    for _ in range(3):  # whichever comes first
+        with pytest.raises(AnnotationError, match=r"wrong.csv:3: .*a.mp4.* 0 to 99 frames"):
+            make(root, training=False, name="wrong.csv", windows={"length_sec": 1})
+    indexes = tmp_path / "indexes"
+    make(root, False, "long.csv", windows={"length_sec": 1}, index_cache=str(indexes))
+    assert len(list(indexes.glob("*.npz"))) == 1
+
+
+def test_ranks_share_the_cores_of_a_machine(root, monkeypatch):
+    dataset = make(root)
+    monkeypatch.setattr(records, "num_cores", lambda: 6)
+    monkeypatch.setattr(records.os, "cpu_count", lambda: 8)
+    assert records._num_processes(dataset) == 6
+    monkeypatch.setenv("PADDLE_LOCAL_SIZE", "4")
+    assert records._num_processes(dataset) == 2
+    dataset.decoder.reader = "nvdec"
+    assert records._num_processes(dataset) == 1
 
 
 def test_frames_that_two_annotators_marked_count_once(root):
