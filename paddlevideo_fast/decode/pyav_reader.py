@@ -125,9 +125,10 @@ class PyAVReader(VideoReader):
                     break
                 yield picture
                 expected += 1
-        if expected < stop:
-            cause = self._decoder.damage or "the decoder does not give it"
-            raise VideoDecodeError(self.path, f"frame {expected} is damaged or missing: {cause}")
+            if expected == stop:
+                return
+        cause = self._decoder.damage or "the decoder does not give it"
+        raise VideoDecodeError(self.path, f"frame {expected} is damaged or missing: {cause}")
 
     def groups(self, wanted: Sequence[int]) -> Iterator[tuple[int, Any]]:
         """Number and picture, as libav gives it, of these frames and all others of their groups of pictures.

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import Span, open_video
+from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.exact_corpus import write_corpus_clip
 from tests.support.numbered_clips import read_number, write_clip
@@ -26,6 +27,16 @@ def _numbers(path, span):
 def test_frames_count_from_zero_and_the_end_is_not_part(clip):
     assert _numbers(clip, Span(3, 7)) == [3, 4, 5, 6]
     assert _numbers(clip, Span(20, None)) == [20, 21, 22, 23]
+
+
+def test_pictures_of_a_part_are_decoded_in_one_go_and_no_others(clip, monkeypatch):
+    reader = PyAVReader(clip)
+    asked, pictures = [], reader._decoder.pictures
+    monkeypatch.setattr(reader._decoder, "pictures", lambda wanted: asked.append(wanted) or pictures(wanted))
+    with reader:
+        assert len(list(reader.pictures(20, 23))) == 3
+        assert [len(wanted) for wanted in asked] == [3]
+        assert len(list(reader.pictures())) == 24
 
 
 @pytest.mark.parametrize("span", [Span(24, None), Span(0, 25), Span(-1, 4)])
