@@ -59,13 +59,16 @@ def _run(tool: Callable[..., int], *words: Any) -> int:
     ],
 )
 def test_outputs_are_those_of_a_folder(
-    s3_store: Store, videos: Path, tmp_path: Path, tool: Any, options: Any
+    s3_store: Store, videos: Path, tmp_path: Path, tool: Any, options: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, output = s3_store.publish(videos), f"{s3_store.url}{tool.__name__}/"
     here = tmp_path / "here"
     lists = ["--list", videos / "train.list", "--data_prefix", videos]
     assert _run(tool, *lists, "--output", here, *options) == 1
     remote = ["--list", f"{source}train.list", "--data_prefix", source, "--output", output, *options]
+    assert _run(tool, *remote, "--dry_run") == 0
+    assert "to read: 4 videos\n" in capsys.readouterr().out
+    assert not s3_store.names(output)
     assert _run(tool, *remote) == 1
     expected, found = _files(here), _objects(s3_store, output)
     assert sorted(found) == sorted(expected)
@@ -86,6 +89,8 @@ def test_outputs_are_those_of_a_folder(
     assert _run(tool, *remote) == 1  # what is done is not done again
     stored = [one["path"] for one in s3_store.requests if one["method"] == "PUT"]
     assert not [path for path in stored if path.endswith((".mp4", ".data", ".jpg"))]
+    assert _run(tool, *remote, "--dry_run") == 0
+    assert "done already: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
