@@ -84,7 +84,7 @@ def test_wrong_input_ends_as_in_a_training(start, words, tmp_path):
     assert content(tmp_path) == before
 
 
-def test_multigrid_and_folds(start):
+def test_several_runs_are_too_many(start):
     code, _, err = start("--dry_run", "--folds", "2")
     assert code == 2
     assert "leave --folds out" in err

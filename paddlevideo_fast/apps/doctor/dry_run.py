@@ -60,7 +60,7 @@ def run(cfg: Config, args: argparse.Namespace) -> None:
                 _folder_line(trainer, store, checkpoint),
             ]
             times = None
-            if not spec.run.multigrid and trainer.state.epoch < trainer.num_epochs:
+            if trainer.state.epoch < trainer.num_epochs:
                 times = time_steps(setup, loader, _NUM_STEPS, 1, _BUDGET_SEC)
             optimizer = distribution.gather_optimizer_state(portable_state(setup.optimizer, setup.model))
             lines += [_disk_line(trainer, setup, optimizer), _time_line(trainer, setup, times)]
@@ -158,11 +158,13 @@ def _num_bytes(value: Any) -> int:
 
 
 def _time_line(trainer: Trainer, setup: TrainingSetup, times: StepTimes | None) -> str:
-    """How long the steps and validations that are left take."""
+    """How long the steps and validations that are left take.
+
+    All steps count alike, also those of multigrid, which has more clips where they are smaller.
+    """
     run, state = setup.spec.run, trainer.state
     if times is None:
-        left = state.epoch < trainer.num_epochs
-        return f"time: {'paddlevideo-fast plan CONFIG  times the shapes of multigrid' if left else 'none'}"
+        return "time: none"
     num_steps = trainer.steps_before(trainer.num_epochs) - state.step
     clips = 0
     if setup.valid is not None:
