@@ -96,26 +96,24 @@ class CommandRow(NamedTuple):
         module: that has it, below `paddlevideo_fast`.
         text: what it does, for the list of commands.
         parser: name of the function that makes its parser.
-        logs: its log goes to stdout, as of a run; else results alone go there.
+        function: name of the function that does the work of a command line.
         is_group: it is a group of commands.
     """
 
     module: str
     text: str
     parser: str = "build_parser"
-    logs: bool = False
+    function: str = "run"
     is_group: bool = False
 
 
 # in the order in which the help lists them
 _COMMANDS = {
     "init": CommandRow("apps.init.command", "make lists and a config from a folder of videos"),
-    "train": CommandRow("cli.train", "train a network", logs=True),
-    "test": CommandRow("cli.train", "evaluate weights on the test set", "build_test_parser", logs=True),
-    "features": CommandRow(
-        "extensions.features.command", "compute features, to train a head on in minutes", logs=True
-    ),
-    "average": CommandRow("apps.average.command", "average the weights of checkpoints", logs=True),
+    "train": CommandRow("cli.train", "train a network"),
+    "test": CommandRow("cli.train", "evaluate weights on the test set", "build_test_parser"),
+    "features": CommandRow("extensions.features.command", "compute features, to train a head on in minutes"),
+    "average": CommandRow("apps.average.command", "average the weights of checkpoints"),
     "export": CommandRow("apps.export.command", "export a trained network for deployment"),
     "predict": CommandRow("apps.predict.command", "predict the classes of videos"),
     "serve": CommandRow("apps.serve.command", "answer requests for predictions over HTTP"),

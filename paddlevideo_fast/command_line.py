@@ -40,6 +40,7 @@ def option(text: str | None = None, **keywords: Any) -> dict[str, Any]:
 
 
 DRY_RUN = option("only say what it would read, write, and take of time and space", action="store_true")
+JSON = option("print results as JSON in place of text, an object a line", action="store_true")
 
 
 def add_options(

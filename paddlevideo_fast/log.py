@@ -5,10 +5,10 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from paddlevideo_fast.io.urls import masked
 
@@ -22,13 +22,12 @@ def get_logger(name: str = "paddlevideo_fast") -> logging.Logger:
     return logging.getLogger(name)
 
 
-def setup_logging(level: str = "INFO", rank: int = 0, stream: TextIO | None = None) -> logging.Logger:
-    """Sends the package's log to the console.
+def setup_logging(level: str = "INFO", rank: int = 0) -> logging.Logger:
+    """Sends the package's log to stderr.
 
     Args:
         level: a standard level name.
         rank: ranks other than 0 print warnings only, with their number.
-        stream: where the lines go; None: to stdout.
     """
     logger = logging.getLogger("paddlevideo_fast")
     for handler in list(logger.handlers):
@@ -38,7 +37,7 @@ def setup_logging(level: str = "INFO", rank: int = 0, stream: TextIO | None = No
     if rank != 0:
         logger.setLevel(max(logger.level, logging.WARNING))
     logger.propagate = False
-    handler = logging.StreamHandler(stream or sys.stdout)
+    handler = logging.StreamHandler()
     style = _FORMAT if rank == 0 else _FORMAT.replace("%(message)s", f"rank {rank}: %(message)s")
     handler.setFormatter(_Formatter(style, _DATE))
     logger.addHandler(handler)
@@ -111,6 +110,15 @@ def printable(name: str) -> str:
     if name.isprintable():
         return name
     return "".join(char if char.isprintable() else _escape(char) for char in name)
+
+
+def value_text(value: Any) -> str:
+    """A result in a line: numbers with five decimals, and named values after their names."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {value_text(each)}" for name, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return "; ".join(map(value_text, value))
+    return f"{value:.5f}" if isinstance(value, float) else printable(str(value))
 
 
 def is_unicode(name: str) -> bool:

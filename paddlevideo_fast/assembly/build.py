@@ -263,4 +263,4 @@ def make_evaluator(
 
 def is_on_terminal(distribution: Distribution) -> bool:
     """Whether somebody watches this process."""
-    return distribution.is_main and sys.stdout.isatty()
+    return distribution.is_main and sys.stderr.isatty()

@@ -58,7 +58,7 @@ def train(cfg: Config, callbacks: Sequence[Callback] = ()) -> Trainer:
                     stopped.folder = spec.run.output_dir
                     raise
             if distribution.is_main:
-                log_results(store, trainer, spec)
+                trainer.results = log_results(store, trainer, spec)
             return trainer
 
 

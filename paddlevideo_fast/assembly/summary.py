@@ -3,6 +3,7 @@
 import os
 import shlex
 from pathlib import Path
+from typing import Any
 
 import paddle
 
@@ -57,28 +58,35 @@ def log_begin(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | Non
     logger.info("CPU threads: %s, on cores %s; Paddle flags: %s", threads, cores, " ".join(flags) or "none")
 
 
-def log_results(store: CheckpointStore, trainer: Trainer, spec: RunSpec) -> None:
-    """Logs where the weights of a training are, and what to type next.
+def log_results(store: CheckpointStore, trainer: Trainer, spec: RunSpec) -> dict[str, Any]:
+    """Logs where the weights of a training are, and what to type next, and returns the results.
 
     Args:
         store: the checkpoints of the run.
         trainer: after its last epoch.
         spec: of the run.
     """
-    folder, last = store.folder, store.latest()
+    folder, last, state = store.folder, store.latest(), trainer.state
     best = folder / f"{spec.run.model_name}_best.pdparams"
     weights = best if best.exists() else last and Path(f"{last}.pdparams")
+    results: dict[str, Any] = {
+        "output_dir": spec.run.output_dir,
+        "weights": store.mirror.address(weights) if weights else None,
+        "epochs": state.epoch,
+        "best": dict(state.best),
+        "last_validation": dict(state.last_validation),
+    }
     if not weights:
-        return
-    kind, address = "best" if weights == best else "last", store.mirror.address(weights)
-    state = trainer.state
+        return results
+    kind, address = "best" if weights == best else "last", results["weights"]
     chosen = best_of(state.best, state.choice, state.last_validation)
     logger.info("%s weights: %s (%s)", kind, address, chosen)
     if not classes_of(spec.model):
         logger.info("next: fine-tune a classifier with -o MODEL.backbone.pretrained=%s", shlex.quote(address))
-        return
+        return results
     where = shlex.quote(str(folder))
     if spec.holds("DATASET.test"):
         logger.info("test:    paddlevideo-fast test %s", where)
     logger.info("export:  paddlevideo-fast export %s", where)
     logger.info("predict: paddlevideo-fast predict %s -i new_video.mp4", where)
+    return results

@@ -18,9 +18,10 @@ from paddlevideo_fast.engine.precision import make_precision
 from paddlevideo_fast.engine.protocols import Preprocess
 from paddlevideo_fast.errors import BadSampleShareError, OutputError, SettingError
 from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader.class_names import checked_class_names
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.log import get_logger, value_text
 from paddlevideo_fast.metrics.accuracy import with_certainty
 from paddlevideo_fast.metrics.predictions import Predictions
 from paddlevideo_fast.modeling.recognizers import build_for_clips, classes_of
@@ -53,9 +54,14 @@ class FinishedTest:
     dataset: ClipDataset
     note: str
 
+    @property
+    def results(self) -> dict[str, Any]:
+        """What was measured, of which weights, and where files about it are."""
+        return {**self.metrics, "weights": shown_url(self.weights), "output_dir": self.spec.run.output_dir}
 
-def test(cfg: Config) -> dict[str, float]:
-    """Evaluates `weights` on DATASET.test and returns the metrics; see `Evaluator.run`."""
+
+def test(cfg: Config) -> FinishedTest:
+    """Evaluates `weights` on DATASET.test; on rank 0 the extensions write of it."""
     with cfg.placing():
         cfg.require("--test", "DATASET.test")
         spec = RunSpec.of(cfg)
@@ -69,7 +75,7 @@ def test(cfg: Config) -> dict[str, float]:
 
 def _test(
     spec: RunSpec, pipelines: Pipelines, weights: str, distribution: Distribution, held: contextlib.ExitStack
-) -> dict[str, float]:
+) -> FinishedTest:
     """See `test`; `held` keeps other tests out of the output folder as long as it is open."""
     if not spec.config.get("output_dir"):  # beside the tested weights, if they are of a run of this config
         spec = spec.in_folder(str(run_with(spec.run.output_dir, weights) or spec.run.output_dir))
@@ -103,15 +109,11 @@ def _test(
     if note:
         logger.warning(note)
     values = with_certainty(metrics)
-    logger.info("test %s", "  ".join(f"{name}: {_as_text(value)}" for name, value in values.items()))
-    if distribution.is_main:  # pictures take their time, and files that cannot be written end the test
-        finished = FinishedTest(
-            spec, weights, metrics, metric.predictions, model, evaluator.preprocess, split.dataset, note
-        )
-        for extension in spec.extensions:
-            extension.tested(finished)
-    return metrics
-
-
-def _as_text(value: Any) -> str:
-    return f"{value:.5f}" if isinstance(value, float) else str(value)
+    logger.info("test %s", "  ".join(f"{name}: {value_text(value)}" for name, value in values.items()))
+    finished = FinishedTest(
+        spec, weights, metrics, metric.predictions, model, evaluator.preprocess, split.dataset, note
+    )
+    # pictures take their time, and files that cannot be written end the test
+    for extension in spec.extensions if distribution.is_main else ():
+        extension.tested(finished)
+    return finished

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import contextlib
 import json
 import os
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddlevideo_fast.command_line import PROGRAM, CommandParser
@@ -28,8 +29,8 @@ from paddlevideo_fast.errors import (
     WeightError,
 )
 from paddlevideo_fast.extras import check_versions
-from paddlevideo_fast.io.files import as_path
-from paddlevideo_fast.log import get_logger, setup_logging, tolerate_names
+from paddlevideo_fast.io.files import as_json, as_path
+from paddlevideo_fast.log import get_logger, setup_logging, tolerate_names, value_text
 from paddlevideo_fast.machine import tune_process
 
 if TYPE_CHECKING:
@@ -51,13 +52,31 @@ def say_error(error: PaddleVideoFastError) -> int:
     return EXIT_USER_ERROR
 
 
-def run_command(work: Callable[[Args], int | None], args: Args, logs: bool = False) -> int:
-    """Runs a command and returns its exit code.
+def as_lines(result: Mapping[str, Any]) -> str:
+    """A result as lines `name: value`, without what is empty."""
+    given = {name: value for name, value in result.items() if value not in (None, {}, [])}
+    return "\n".join(f"{name}: {value_text(value)}" for name, value in given.items())
+
+
+def print_result(result: Mapping[str, Any], json: bool, as_text: Callable[[Any], str] = as_lines) -> None:
+    """Prints a result on stdout; of several processes of a run, rank 0 does.
+
+    Args:
+        result: JSON values and paths.
+        json: as a line of JSON, as `--json` asks for; else as text.
+        as_text: gives the text.
+    """
+    if rank() == 0:
+        is_utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+        print(as_json(result, not is_utf8) if json else as_text(result), flush=True)
+
+
+def run_command(work: Callable[[Args], int | None], args: Args) -> int:
+    """Runs a command and returns its exit code. Its log goes to stderr: stdout is for results alone.
 
     Args:
         work: does the command's work; it may return an exit code.
         args: the command line, parsed or as words, which `work` gets.
-        logs: the log goes to stdout; else to stderr, and stdout has results alone.
 
     Returns:
         What `work` returned, or 0. 2: wrong input, told in one message on stderr. 130: interrupted by Ctrl-C.
@@ -66,7 +85,7 @@ def run_command(work: Callable[[Args], int | None], args: Args, logs: bool = Fal
     os.environ.setdefault("GLOG_minloglevel", "2")  # Paddle's own lines, unless they are errors
     tune_process()
     tolerate_names()
-    setup_logging(rank=rank() if logs else 0, stream=None if logs else sys.stderr)
+    setup_logging(rank=rank())
     try:
         check_versions("", PROGRAM)
         code = work(args) or 0
@@ -98,14 +117,13 @@ def prepare_run(config: str, overrides: Sequence[str]) -> None:
 
 
 def load_for_run(
-    args: argparse.Namespace, overrides: Sequence[str] | None = None, logs: bool = False, ready: bool = False
+    args: argparse.Namespace, overrides: Sequence[str] | None = None, ready: bool = False
 ) -> Config:
-    """Prepares the process for a config, imports Paddle quietly, and loads the config.
+    """Prepares the process for a config, imports Paddle quietly, loads the config, and sets its `log_level`.
 
     Args:
         args: a command line with CONFIG and -o.
         overrides: of the config; None: those of -o.
-        logs: set up the log of a run, as the config says.
         ready: `prepare_run` has been called.
 
     Raises:
@@ -117,8 +135,7 @@ def load_for_run(
     if not ready:
         prepare_run(args.config, overrides)
     cfg = load_config(args.config, overrides)
-    if logs:
-        setup_logging(cfg.get("log_level", "INFO"), rank())
+    setup_logging(cfg.get("log_level", "INFO"), rank())
     if cfg.get("weights"):
         cfg["weights"] = find_weights(cfg["weights"])
     return cfg

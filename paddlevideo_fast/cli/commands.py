@@ -8,7 +8,7 @@ import importlib
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import paddlevideo_fast
 from paddlevideo_fast import annexes
@@ -18,22 +18,8 @@ from paddlevideo_fast.errors import EXIT_CODES, EXIT_USER_ERROR, PaddleVideoFast
 from paddlevideo_fast.registry import did_you_mean
 
 
-class Command(NamedTuple):
-    """A subcommand.
-
-    Attributes:
-        module: that has it.
-        text: what it does, for the list of commands.
-        parser: name of the function that makes its parser.
-        logs: its log goes to stdout, as of a run; else results alone go there.
-        function: name of the function that does the work of a command line.
-    """
-
-    module: str
-    text: str
-    parser: str = "build_parser"
-    logs: bool = False
-    function: str = "run"
+class Command(annexes.CommandRow):
+    """A subcommand, which imports its module when it is used."""
 
     def load(self, function: str) -> Callable[..., Any]:
         """A function of the module, by name."""
@@ -41,7 +27,7 @@ class Command(NamedTuple):
 
     def start(self, words: Sequence[str] | None = None) -> int:
         """Runs a command line and returns the exit code; without words, the command line of the process."""
-        return run_command(self.run, words, self.logs)
+        return run_command(self.run, words)
 
     def run(self, words: Sequence[str] | None) -> int | None:
         """See `start`; errors are raised."""
@@ -63,8 +49,7 @@ class Group(Command):
 
 
 COMMANDS: dict[str, Command] = {
-    name: (Group if row.is_group else Command)(row.module, row.text, row.parser, row.logs)
-    for name, row in annexes.commands().items()
+    name: (Group if row.is_group else Command)(*row) for name, row in annexes.commands().items()
 }
 
 

@@ -5,9 +5,9 @@ import os
 import shlex
 from pathlib import Path
 
-from paddlevideo_fast.cli.command import add_config_arguments, load_for_run, quiet_import
+from paddlevideo_fast.cli.command import add_config_arguments, load_for_run, print_result, quiet_import
 from paddlevideo_fast.cli.commands import Command, GroupParser
-from paddlevideo_fast.command_line import PROGRAM, CommandParser
+from paddlevideo_fast.command_line import JSON, PROGRAM, CommandParser
 from paddlevideo_fast.config.builtin import find_config
 from paddlevideo_fast.config.load import check_config, import_plugins, load_config
 from paddlevideo_fast.config.yaml_source import dump, parse
@@ -32,6 +32,7 @@ def show_parser() -> CommandParser:
     """The parser of `paddlevideo-fast config show`."""
     parser = CommandParser("config show", show.__doc__)
     add_config_arguments(parser)
+    parser.add_argument("--json", **JSON)
     return parser
 
 
@@ -42,7 +43,7 @@ def show(args: argparse.Namespace) -> None:
         paddlevideo-fast config show tsm_motion
         paddlevideo-fast config show my_set -o epochs=5
     """
-    print(dump(dict(load_for_run(args))), end="")
+    print_result(dict(load_for_run(args)), args.json, lambda config: dump(config).rstrip("\n"))
 
 
 def copy_parser() -> CommandParser:

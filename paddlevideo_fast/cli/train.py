@@ -7,8 +7,15 @@ import shlex
 from typing import Any
 
 from paddlevideo_fast import annexes
-from paddlevideo_fast.cli.command import TYPED, add_config_arguments, find_weights, load_for_run, prepare_run
-from paddlevideo_fast.command_line import DRY_RUN, CommandParser, add_options, count, option
+from paddlevideo_fast.cli.command import (
+    TYPED,
+    add_config_arguments,
+    find_weights,
+    load_for_run,
+    prepare_run,
+    print_result,
+)
+from paddlevideo_fast.command_line import DRY_RUN, JSON, CommandParser, add_options, count, option
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.config.load import import_plugins, load_config
 from paddlevideo_fast.config.scaling import scaled
@@ -67,6 +74,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "the 16-bit format; default bfloat16, and float16 on a GPU without it",
         choices=("float16", "bfloat16"),
     ),
+    "--json": JSON,
 }
 _MERGE_TOKENS = option(
     "tokens that each layer of a VideoMAE merges, for a faster network with nearly the same scores",
@@ -131,23 +139,22 @@ def run(args: argparse.Namespace) -> int:
         )
     prepare_run(args.config, args.override)
     overrides, note = overrides_of(args)
-    cfg = load_for_run(args, overrides, logs=True, ready=True)
+    cfg = load_for_run(args, overrides, ready=True)
     if note:
         get_logger(__name__).info(note)
     from paddlevideo_fast import assembly
     from paddlevideo_fast.engine import TrainingInterrupted
 
     flag = next((each for each in annexes.modules_of("flag") if getattr(args, each[2:], None)), "")
-    if args.test and not flag:
-        cfg["weights"] = cfg.get("weights") or find_weights(None, cfg, args.config)
-        assembly.test(cfg)
-        return 0
     module = annexes.load("flag", flag)
     try:
-        if module is None:
-            assembly.train(cfg)
-        else:
+        if module is not None:
             module.run(cfg, args)
+        else:
+            if args.test:
+                cfg["weights"] = cfg.get("weights") or find_weights(None, cfg, args.config)
+            work = assembly.test if args.test else assembly.train
+            print_result(work(cfg).results, args.json)
     except TrainingInterrupted as exc:
         get_logger(__name__).info("to go on:  %s", _to_go_on(args, cfg, exc.folder))
         return 128 + exc.signal_number

@@ -3,14 +3,13 @@
 import contextlib
 import datetime
 import json
-import math
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.guard import Hooked
-from paddlevideo_fast.io.files import atomic_write_text
+from paddlevideo_fast.io.files import as_json, atomic_write_text
 from paddlevideo_fast.log import get_logger
 
 logger = get_logger(__name__)
@@ -72,11 +71,7 @@ class JsonLinesSink(Sink):
 
     def write(self, record: Record) -> None:
         """Appends one line, and before it the lines that wait."""
-        finite = {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in record.items()
-        }
-        self._waiting += json.dumps(finite, allow_nan=False).encode() + b"\n"
+        self._waiting += as_json(record).encode() + b"\n"
         try:
             self._append()
             self._warned = False

@@ -160,6 +160,7 @@ class Trainer:
         wants_gradient_norm: measure the gradients of the next steps, before they are clipped.
         stop_reason: why training ends before its last epoch; set by `stop`.
         last_checkpoint: set by the checkpoint callback; named when the loss is not finite.
+        results: of a finished run, on rank 0: its folder and weights, the best validation and the last one.
     """
 
     model: VideoModel
@@ -190,6 +191,7 @@ class Trainer:
         self.wants_gradient_norm = False
         self._stand_in: Batch | None = None
         self.last_checkpoint: str | None = None
+        self.results: dict[str, Any] = {}
         self.interrupt = InterruptGuard()
         self.step_sync = StepSync(self.distribution, self._count)
         self.stop_reason: str | None = None

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -121,6 +122,12 @@ def fingerprint(path: Path) -> dict[str, int | str]:
         while block := file.read(1 << 20):
             digest.update(block)
     return {"size": path.stat().st_size, "sha256": digest.hexdigest()}
+
+
+def as_json(value: Any, ensure_ascii: bool = True) -> str:
+    """A value as a line of JSON: paths as texts, and as null NaN and infinite numbers, which JSON lacks."""
+    finite = json.loads(json.dumps(value, default=os.fspath), parse_constant=lambda name: None)
+    return json.dumps(finite, ensure_ascii=ensure_ascii)
 
 
 def sweep(folder: Path, alone: bool = False) -> None:

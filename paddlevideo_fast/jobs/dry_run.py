@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.urls import scheme_of
 from paddlevideo_fast.jobs.executor import LOCAL, Executor, common_folder
@@ -24,7 +25,6 @@ from paddlevideo_fast.machine import num_cores
 if TYPE_CHECKING:
     from paddlevideo_fast.jobs.work import Task
 
-NOTHING_WRITTEN = "dry run: nothing was written"
 
 _NUM_VIDEOS = 3
 _NUM_FRAMES = 300  # of a video, so that a film does not take an hour
@@ -102,7 +102,13 @@ def report(
         print(f"to write: {output}: unknown, as none of {len(chosen)} videos that were tried decodes")
     else:
         print(f"to write: {output}: nothing but lists and notes")
-    print(NOTHING_WRITTEN)
+    print("dry run: nothing was written")
+
+
+def print_dry_run(lines: Sequence[str], json: bool) -> None:
+    """Prints what a command would do, with `json` as one object."""
+    text = "\n".join([*lines, "dry run: nothing was written"])
+    print_result({"dry_run": lines}, json, lambda result: text)
 
 
 def free_bytes(folder: Any) -> int | None:

@@ -63,7 +63,7 @@ def test_too_little_memory_is_one_sentence(capsys):
 
 
 def test_ctrl_c_leaves_no_traceback(capsys):
-    assert run_command(_raise(KeyboardInterrupt()), Namespace(), logs=True) == EXIT_INTERRUPTED == 130
+    assert run_command(_raise(KeyboardInterrupt()), Namespace()) == EXIT_INTERRUPTED == 130
     assert capsys.readouterr() == ("", "interrupted\n")
 
 

@@ -16,6 +16,7 @@ from paddlevideo_fast.cli.command import find_weights
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.errors import WeightError
+from tests.support.json_lines import entries_of
 
 ROOT = Path(__file__).resolve().parents[2]
 IS_INSTALLED = any(each.name == "paddlevideo_fast" for each in importlib.metadata.distributions())
@@ -168,6 +169,8 @@ def test_a_config_is_shown_and_copied(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert commands.main(["config", "show", "tsm_motion", "-o", "seed=3"]) == 0
     Path("shown.yaml").write_text(capsys.readouterr().out)
+    assert commands.main(["config", "show", "tsm_motion", "-o", "seed=3", "--json"]) == 0
+    assert entries_of(capsys.readouterr().out) == [load_config("shown.yaml")]
     assert commands.main(["config", "copy", "tsm_motion"]) == 0
     assert (
         "tsm_motion.yaml: written. Next:  paddlevideo-fast train tsm_motion.yaml" in capsys.readouterr().out

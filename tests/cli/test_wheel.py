@@ -38,6 +38,6 @@ def test_the_wheel_works_from_another_folder(installed, tmp_path):
     assert [path for path in others if path.suffix != ".pyc" and not (installed / path).is_file()] == []
     said = {name: wheel_trial.run(program, name, tmp_path, environment) for name in names}
     assert f"{installed}/paddlevideo_fast/configs/quickstart/tsm_motion.yaml" in said["zoo"]
-    assert "best epoch so far: " in said["train"]
+    assert "weights: output/tsm_motion/TSM_motion_best.pdparams\n" in said["train"]
     assert "limits this run" in said["doctor"]
     assert [len(entry["top"]) for entry in entries_of(said["predict"])] == [5] * 4

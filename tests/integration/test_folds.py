@@ -53,7 +53,7 @@ def test_each_video_is_validated_once_and_a_stopped_fold_goes_on(
         path.unlink()  # as if it had been stopped before its end
     assert main(["train", str(tiny_config), "--folds", "2", "--resume", *overriding(*SHORT)]) == 0
     assert json.loads((out / "folds.json").read_text()) == found
-    assert capfd.readouterr().out.count("nothing is left to train") == 1
+    assert capfd.readouterr().err.count("nothing is left to train") == 1
     assert [path.name for path in (tmp_path / "output").iterdir()] == ["tiny"]
 
 

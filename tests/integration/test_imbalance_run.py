@@ -36,7 +36,7 @@ METHODS = (
 
 def test_a_balanced_run_is_told_and_resumes_inside_an_epoch(run, tmp_path, capfd):
     assert run(*METHODS) == 0
-    told = capfd.readouterr().out
+    told = capfd.readouterr().err
     line = "training list: 4 classes with 1 (class 3) to 6 records (class 0), median 2.5; "
     assert (
         f"{line}balanced by sampler square_root, focal loss with gamma 2, class_weights effective with beta "
@@ -53,7 +53,7 @@ def test_a_balanced_run_is_told_and_resumes_inside_an_epoch(run, tmp_path, capfd
 
 def test_a_plain_run_says_that_nothing_balances(run, capfd):
     assert run("epochs=1", "DATASET.valid.sampler=balanced", "validate=true") == 0
-    told = capfd.readouterr().out
+    told = capfd.readouterr().err
     assert "median 2.5; no balancing" in told
     assert "VideoDataset: sampler: balanced has no effect: an evaluation has each record once" in told
 

@@ -58,12 +58,12 @@ def test_a_stopped_run_goes_on_as_the_same_run(
     os.killpg(process.pid, number)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == (-number if is_killed else 128 + number), stdout + stderr
-    assert is_killed or "go on with -o resume=auto" in stdout
+    assert is_killed or "go on with -o resume=auto" in stderr
     assert is_killed or "Traceback" not in stdout + stderr
     assert not (out / "tiny_epoch_00002.json").exists()
 
     resumed = run_main(tiny_config, *common, "-o", "resume=auto")
-    assert ("tiny_epoch_00001: epoch 2, step 0 of it" if is_killed else "tiny_step_") in resumed.stdout
+    assert ("tiny_epoch_00001: epoch 2, step 0 of it" if is_killed else "tiny_step_") in resumed.stderr
     assert_same_run(whole_run, out)
 
 
@@ -75,7 +75,7 @@ def test_the_command_to_go_on_is_whole(tiny_config, long_epochs, tmp_path, start
     wait_for_step(out, 3, process)
     os.killpg(process.pid, signal.SIGTERM)
     stdout, stderr = process.communicate(timeout=60)
-    typed = shlex.split(re.search(r"to go on:  paddlevideo-fast (.*)", stdout)[1])
+    typed = shlex.split(re.search(r"to go on:  paddlevideo-fast (.*)", stderr)[1])
     assert typed == ["train", "-c", str(tiny_config), *options, "--resume"]
     shutil.copytree(out, tmp_path / "copy")
     assert main(typed) == 0
@@ -128,4 +128,4 @@ def test_resume_epoch_is_paddlevideos_key(tiny_config, tmp_path, run_main, asser
 
 def test_resume_auto_starts_anew_where_there_is_nothing(tiny_config, run_main):
     done = run_main(tiny_config, "-o", "resume=auto", "--max_iters", "1")
-    assert "holds no checkpoint yet" in done.stdout
+    assert "holds no checkpoint yet" in done.stderr

@@ -147,7 +147,7 @@ def test_the_shapes_of_all_phases(
     # to 4 × 0.01 in an epoch of two steps; the fine-tuning is one epoch, which has no first half
     expected = {1: 0.001, 2: 0.0205, 3: 0.04, 4: 0.04, **dict.fromkeys((5, 6, 7, 8), 0.01)}
     assert rates == pytest.approx(expected | dict.fromkeys((9, 10, 11, 12), 0.001))
-    told = capfd.readouterr().out
+    told = capfd.readouterr().err
     for line in (
         "epochs 1 to 2, 2 steps each: 16 clips of 4×14×14, 8 of 4×20×20, 8 of 4×20×20, at rates up to 2",
         "epochs 3 to 3, 4 steps each: 8 clips of 8×14×14, 4 of 8×20×20, 2 of 8×28×28, at rates up to 1",
@@ -183,10 +183,10 @@ def test_the_plain_run_of_the_same_file_and_its_test_in_30_views(
     views.write_text(VIEWS.format(base=config, data=motion_data))
     assert main(["-c", str(views), "-o", "epochs=1"]) == 0
     assert watch.steps == FULL_LONG
-    assert "MULTIGRID has no effect: add --multigrid" in capfd.readouterr().out
+    assert "MULTIGRID has no effect: add --multigrid" in capfd.readouterr().err
     weights = str(tmp_path / "out" / "tiny_best.pdparams")
     assert main(["-c", str(views), "--test", "-w", weights]) == 0
-    (line,) = (line for line in capfd.readouterr().out.splitlines() if "num_samples: " in line)
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if "num_samples: " in line)
     shown = dict(re.findall(r"(\w+): ([\d.]+)", line))
     assert shown["num_samples"] == "8"
     assert float(shown["top1"]) == pytest.approx(top1_by_hand(load_config(views), weights), abs=1e-4)

@@ -25,7 +25,7 @@ def test_bfloat16_runs_beside_float32(run, tmp_path, capfd):
     assert run("-o", f"output_dir={folders['float32']}") == 0
     for level in ("O1", "O2"):
         assert run("--amp", "--amp_level", level, "-o", f"output_dir={folders[level]}") == 0
-        assert f" in bfloat16 {level} (rounded, as a CPU has no 16-bit kernels" in capfd.readouterr().out
+        assert f" in bfloat16 {level} (rounded, as a CPU has no 16-bit kernels" in capfd.readouterr().err
     losses = {name: training_losses(folder) for name, folder in folders.items()}
     for level in ("O1", "O2"):
         difference = np.abs(losses[level] - losses["float32"])
@@ -40,7 +40,7 @@ def test_bfloat16_runs_beside_float32(run, tmp_path, capfd):
     shown = []
     for flags in ([], ["--amp", "--amp_level", "O2"]):
         assert run("--test", "-w", weights, *flags) == 0
-        shown.append(capfd.readouterr().out.split("loss: ")[1].split()[0])
+        shown.append(capfd.readouterr().err.split("loss: ")[1].split()[0])
     assert shown[0] != shown[1]
     assert float(shown[0]) == pytest.approx(float(shown[1]), abs=0.02)
 

@@ -113,7 +113,7 @@ def test_an_abandoned_branch_steps_aside(run, out):
 def test_another_name_in_the_same_folder_is_another_run(run, out, capfd):
     assert run("-o", "epochs=1", "-o", "model_name=tiny_big") == 0
     assert run("-o", "epochs=1", "-o", "resume=auto") == 0
-    assert "holds no checkpoint yet" in capfd.readouterr().out
+    assert "holds no checkpoint yet" in capfd.readouterr().err
     assert position(out / "tiny_big_epoch_00001") == position(out / "tiny_epoch_00001") == (1, 6)
     assert run("-o", "epochs=1", "-o", "model_name='[a]*'") == 0
     assert run("-o", "epochs=2", "-o", "model_name='[a]*'", "-o", "resume=auto") == 0
@@ -124,7 +124,7 @@ def test_another_name_in_the_same_folder_is_another_run(run, out, capfd):
 def test_a_failed_validation_keeps_the_epoch(run, out, capfd):
     wrong = ["-o", "PIPELINE.valid.transform.0.CenterCrop.target_size=64"]  # larger than the frames
     assert run("-o", "epochs=1", *wrong) == 2
-    assert "tiny_step_00000006" in capfd.readouterr().out
+    assert "tiny_step_00000006" in capfd.readouterr().err
     assert position(out / "tiny_step_00000006") == (0, 6)
     assert run("-o", "epochs=1", "-o", "resume=auto") == 0
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -141,7 +141,7 @@ def test_a_signal_during_validation_saves_at_once(run, out, tmp_path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(Evaluator, "run", signalled)
         assert run("-o", "save_interval=9") == 128 + signal.SIGTERM
-    assert capfd.readouterr().out.count("train step:") == 6
+    assert capfd.readouterr().err.count("train step:") == 6
     assert '"valid"' not in (out / "metrics.jsonl").read_text(), "the validation went on to its end"
     assert position(out / "tiny_step_00000006") == (0, 6)
     assert run("-o", "resume=auto") == 0
@@ -193,7 +193,7 @@ def test_the_learning_rate_follows_the_clips_that_an_update_has(run, out, capfd,
 
 def test_other_ks_of_the_metric(run, out, capfd):
     assert run("-o", "epochs=1", "-o", "METRIC={name: CenterCropMetric, topk: [2, 3]}") == 0
-    assert "best epoch so far: 1 (top2: " in capfd.readouterr().out
+    assert "best epoch so far: 1 (top2: " in capfd.readouterr().err
     assert position(out / "tiny_epoch_00001") == (1, 6)
 
 
@@ -206,7 +206,7 @@ def test_a_checkpoint_of_paddlevideo_goes_on_by_its_name(run, out, after_run, ca
     assert "was cut short" in capfd.readouterr().err
     paddle.save({"conv1_weights_velocity_0": paddle.ones([1])}, str(out / "tiny_epoch_00001.pdopt"))
     assert run("-o", "resume_epoch=1") == 0
-    printed = capfd.readouterr().out
+    printed = capfd.readouterr().err
     assert "goes on after epoch 1 by its name" in printed
     assert "the optimizer starts afresh" in printed
     assert position(out / "tiny_epoch_00002") == (2, 12)
@@ -229,10 +229,10 @@ def test_a_resume_inside_an_epoch_refuses_other_samples(run, finished_run, capfd
 def test_a_resume_by_another_path_of_mkl_says_so(run, out, capfd, monkeypatch):
     monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "5")
     assert run("-o", "epochs=1", "-o", "save_every_steps=4") == 0
-    assert "MKL_DEBUG_CPU_TYPE=5" in capfd.readouterr().out
+    assert "MKL_DEBUG_CPU_TYPE=5" in capfd.readouterr().err
     monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "7")
     assert run("-o", "epochs=1", "-o", f"resume={out}/tiny_step_00000004") == 0
-    assert capfd.readouterr().out.count("had mkl_path 5, this one has 7: the steps to come differ") == 1
+    assert capfd.readouterr().err.count("had mkl_path 5, this one has 7: the steps to come differ") == 1
 
 
 def test_a_folder_to_resume_from(run, out, after_run, tmp_path, capfd):
@@ -244,7 +244,7 @@ def test_a_folder_to_resume_from(run, out, after_run, tmp_path, capfd):
 
 def test_nothing_left_to_train_is_said(run, after_run, capfd):
     assert run("-o", "epochs=1", "--resume") == 0
-    assert "nothing is left to train: 1 of 1 epochs are done" in capfd.readouterr().out
+    assert "nothing is left to train: 1 of 1 epochs are done" in capfd.readouterr().err
 
 
 def test_the_saved_config_starts_from_the_beginning(run, out, after_run):
@@ -271,7 +271,7 @@ def test_a_full_disk_at_the_start(run, after_run, capfd, monkeypatch):
 def test_the_folder_of_a_run_is_a_config_with_weights(after_run, tmp_path, capfd):
     best = f"weights: {after_run}/tiny_best.pdparams\n"
     assert commands_main(["test", str(after_run)]) == 0
-    assert best in capfd.readouterr().out
+    assert best in capfd.readouterr().err
     assert commands_main(["export", str(after_run), "--output", str(tmp_path / "program")]) == 0
     out, err = capfd.readouterr()
     assert best in err

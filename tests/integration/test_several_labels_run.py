@@ -43,7 +43,7 @@ def whole(text, two_motions, run_main, tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     (folder / "several.yaml").write_text(text.format(data=two_motions, output=folder / "out"))
     done = run_main(folder / "several.yaml")
-    return folder / "several.yaml", done.stdout
+    return folder / "several.yaml", done.stderr
 
 
 @pytest.mark.slow

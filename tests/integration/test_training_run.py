@@ -21,22 +21,23 @@ from paddlevideo_fast.engine.callbacks.precise_bn import population_statistics
 from paddlevideo_fast.loader import build_loader
 from paddlevideo_fast.machine import available_cores
 from paddlevideo_fast.modeling import load_weights, read_weights
+from tests.support.json_lines import entries_of
 from tests.support.launching import MAIN, overriding
 
 
 @pytest.mark.annex
 @pytest.mark.smoke
 def test_train_validate_and_test(tiny_config, tmp_path, run_main, records):
-    done = run_main(tiny_config, "-o", "RUNTIME.allocator_strategy=naive_best_fit", fresh=True)
+    done = run_main(tiny_config, "--json", "-o", "RUNTIME.allocator_strategy=naive_best_fit", fresh=True)
     cores = ",".join(map(str, available_cores()))
     flags = "FLAGS_allocator_strategy=naive_best_fit"
-    assert f"CPU threads: 1, on cores {cores}; Paddle flags: {flags}" in done.stdout
+    assert f"CPU threads: 1, on cores {cores}; Paddle flags: {flags}" in done.stderr
     if not paddle.is_compiled_with_cuda():  # without a device such a build warns that it finds no cuDNN
-        assert done.stderr == ""  # the framework's import warnings stay off the console
-    assert all(
-        re.match(r"\[\d\d/\d\d \d\d:\d\d:\d\d\] (INFO|WARNING): ", line) for line in done.stdout.splitlines()
-    )
-    assert len(re.findall(r"epoch:\[  \d/2  \] train step:\d    loss: ", done.stdout)) == 12
+        assert all(  # the framework's import warnings stay off the console
+            re.match(r"\[\d\d/\d\d \d\d:\d\d:\d\d\] (INFO|WARNING): ", line)
+            for line in done.stderr.splitlines()
+        )
+    assert len(re.findall(r"epoch:\[  \d/2  \] train step:\d    loss: ", done.stderr)) == 12
 
     out = tmp_path / "out"
     kinds = [record["kind"] for record in records(out)]
@@ -45,9 +46,19 @@ def test_train_validate_and_test(tiny_config, tmp_path, run_main, records):
     assert {"tiny_epoch_00001.pdparams", "tiny_epoch_00002.pdopt", "tiny_best.pdparams"} <= names
     assert {"config.yaml", "train.log", "vdl"} <= names
 
-    tested = run_main(tiny_config, "--test", "-w", str(out / "tiny_best.pdparams"))
-    best = max(record["top1"] for record in records(out) if record["kind"] == "valid")
-    assert f"top1: {best:.5f}" in tested.stdout
+    (trained,) = entries_of(done.stdout)
+    weights, epoch = str(out / "tiny_best.pdparams"), trained["best"]["epoch"]
+    valid = {record["epoch"]: record for record in records(out) if record["kind"] == "valid"}
+    best = max(record["top1"] for record in valid.values())
+    assert trained["best"] == {"top1": best, "epoch": epoch}
+    assert valid[epoch]["top1"] == best
+    assert (trained["weights"], trained["output_dir"], trained["epochs"]) == (weights, str(out), 2)
+    assert trained["last_validation"]["num_samples"] == 8
+
+    tested = run_main(tiny_config, "--test", "-w", weights)
+    assert f"INFO: test top1: {best:.5f} (95 % interval " in tested.stderr
+    lines = dict(line.split(": ") for line in tested.stdout.splitlines())
+    assert (lines["top1"], lines["weights"], lines["output_dir"]) == (f"{best:.5f}", weights, str(out))
 
 
 def test_the_saved_config_is_the_same_run(finished_run, tmp_path, run_main, records):
@@ -77,7 +88,7 @@ def test_a_second_run_moves_the_first_aside(tiny_config, after_run, run_main):
 
 @pytest.mark.slow
 def test_plain_lines_without_a_terminal_and_a_bar_on_one(tiny_config, run_main, environment):
-    assert "%|" not in run_main(tiny_config, "--max_iters", "2").stdout
+    assert "%|" not in run_main(tiny_config, "--max_iters", "2").stderr
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     process = subprocess.Popen(

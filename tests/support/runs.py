@@ -237,9 +237,9 @@ def assert_resumes(run_main: Any, assert_same_run: Any, tmp_path: Path) -> Calla
         for path in [path for prefix in later for path in folder.glob(f"{prefix.name}.*")]:
             path.unlink()
         done = run_main(config, *arguments, *overriding(f"output_dir={folder}", "resume=auto"))
-        assert f"{checkpoint}: epoch" in done.stdout, done.stdout
+        assert f"{checkpoint}: epoch" in done.stderr, done.stderr
         assert_same_run(whole, folder, later[-1].name)
-        return done.stdout
+        return done.stderr
 
     return check
 

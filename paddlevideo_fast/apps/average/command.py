@@ -10,9 +10,11 @@ Examples:
 """
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
-from paddlevideo_fast.cli.command import add_config_arguments, find_weights, load_for_run
-from paddlevideo_fast.command_line import CommandParser, count
+from paddlevideo_fast.cli.command import add_config_arguments, find_weights, load_for_run, print_result
+from paddlevideo_fast.command_line import JSON, CommandParser, count
 from paddlevideo_fast.io.files import as_path
 
 
@@ -40,13 +42,19 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--last", type=count(2), metavar="K", required=True, help="average the K newest checkpoints"
     )
+    parser.add_argument("--json", **JSON)
     return parser
 
 
 def run(args: argparse.Namespace) -> None:
     """Averages; 2: wrong input, told in one message."""
-    cfg = load_for_run(args, logs=True)
+    cfg = load_for_run(args)
     from paddlevideo_fast.apps.average.averaging import average
 
     done = average(cfg, args.last, [as_path(find_weights(given)) for given in args.weights], args.output_file)
-    print(f"{done.path}: the mean of {len(done.facts['averaged'])} checkpoints; {done.report}: validations")
+    print_result({"weights": done.path, "report": done.report, **done.facts}, args.json, _as_text)
+
+
+def _as_text(result: Mapping[str, Any]) -> str:
+    num_averaged, report = len(result["averaged"]), result["report"]
+    return f"{result['weights']}: the mean of {num_averaged} checkpoints; {report}: validations"

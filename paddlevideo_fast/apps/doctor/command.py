@@ -9,7 +9,6 @@ Examples:
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,10 +17,11 @@ from typing import Any
 from paddlevideo_fast.cli.command import (
     add_config_arguments,
     load_for_run,
+    print_result,
     quiet_import,
     say,
 )
-from paddlevideo_fast.command_line import CommandParser, count
+from paddlevideo_fast.command_line import JSON, CommandParser, count
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.locks import only_writer
@@ -48,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER", help="folder of doctor.json (default output/doctor)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text, an object a line")
+    parser.add_argument("--json", **JSON)
     return parser
 
 
@@ -118,7 +118,7 @@ def show_result(
     Raises:
         PaddleVideoFastError: the file cannot be written, or another process writes it.
     """
-    print(json.dumps(result) if args.json else as_text(result))
+    print_result(result, args.json, as_text)
     if args.output:
         from paddlevideo_fast.extensions.report import save_json
 

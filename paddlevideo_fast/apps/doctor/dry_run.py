@@ -22,7 +22,7 @@ from paddlevideo_fast.engine.distribution import launched_rank, make_distributio
 from paddlevideo_fast.engine.output import CheckpointStore, ReadOnlyStore
 from paddlevideo_fast.errors import UsageError
 from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.jobs.dry_run import NOTHING_WRITTEN, free_bytes
+from paddlevideo_fast.jobs.dry_run import free_bytes, print_dry_run
 from paddlevideo_fast.jobs.run import duration, size_text
 from paddlevideo_fast.modeling import count_parameters
 from paddlevideo_fast.modeling.weights import stored_state
@@ -64,8 +64,7 @@ def run(cfg: Config, args: argparse.Namespace) -> None:
                 times = time_steps(setup, loader, _NUM_STEPS, 1, _BUDGET_SEC)
             optimizer = distribution.gather_optimizer_state(portable_state(setup.optimizer, setup.model))
             lines += [_disk_line(trainer, setup, optimizer), _time_line(trainer, setup, times)]
-        if distribution.is_main:
-            print("\n".join([*lines, NOTHING_WRITTEN]))
+        print_dry_run(lines, args.json)
 
 
 def _require_free(store: CheckpointStore) -> None:

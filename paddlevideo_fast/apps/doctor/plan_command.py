@@ -10,7 +10,7 @@ from pathlib import Path
 
 from paddlevideo_fast.apps.doctor.command import show_result, timed_progress
 from paddlevideo_fast.cli.command import add_config_arguments, load_for_run
-from paddlevideo_fast.command_line import CommandParser, count
+from paddlevideo_fast.command_line import JSON, CommandParser, count
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -43,7 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--no_measure", action="store_true", help="do not time steps, and predict no speed-up"
     )
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for multigrid_plan.json")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text, an object a line")
+    parser.add_argument("--json", **JSON)
     return parser
 
 

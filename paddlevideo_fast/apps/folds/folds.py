@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from paddlevideo_fast.assembly.run import train
+from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank
@@ -43,7 +44,7 @@ def run(cfg: Config, args: argparse.Namespace) -> None:
     """Does what `train --folds` asks for."""
     if args.test:
         raise UsageError("--folds: is for a training; leave --test out")
-    cross_validate(cfg, args.folds)
+    print_result(cross_validate(cfg, args.folds), args.json)
 
 
 def cross_validate(cfg: Config, num_folds: int) -> dict[str, Any]:
@@ -89,7 +90,13 @@ def cross_validate(cfg: Config, num_folds: int) -> dict[str, Any]:
         validation = train(_config_of(spec, folder, fold)).state.last_validation
         results.append({"fold": fold, **validation})
         gc.collect()
-    result = {"num_folds": num_folds, "seed": spec.run.seed, **summary(results), "folds": results}
+    result = {
+        "output_dir": str(folder),
+        "num_folds": num_folds,
+        "seed": spec.run.seed,
+        **summary(results),
+        "folds": results,
+    }
     save_json(result, folder / FOLDS)
     logger.info("%s; %s", result["text"], folder / FOLDS)
     return result

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    return run_command(_main, argv, logs=True)
+    return run_command(_main, argv)
 
 
 def _main(argv: Sequence[str] | None) -> int:
@@ -66,7 +66,7 @@ def _train_or_test(args: argparse.Namespace) -> int:
         text = "PaddleX trains and measures one class a video; use paddlevideo-fast train and test"
         raise cfg.error("MODEL.head.activation", text)
     if args.test:
-        metrics = assembly.test(cfg)
+        metrics = assembly.test(cfg).metrics
         if rank() == 0:
             top1, top5 = ([*(v for k, v in metrics.items() if k.startswith("top")), 1.0, 1.0])[:2]
             print(f"avg_acc1={top1:.5f}, avg_acc5={top5:.5f}", flush=True)  # what PaddleX looks for

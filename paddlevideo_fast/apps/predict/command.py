@@ -16,9 +16,7 @@ predicted; 1, some were; 2, none was, or the input is wrong.
 """
 
 import argparse
-import codecs
 import contextlib
-import json
 import os
 import sys
 import time
@@ -39,8 +37,8 @@ from paddlevideo_fast.apps.predict.flags import (
     truth,
 )
 from paddlevideo_fast.apps.predict.quiet import paddle_is_quiet
-from paddlevideo_fast.cli.command import add_import_argument, quiet_import
-from paddlevideo_fast.command_line import CommandParser, add_options, count, option
+from paddlevideo_fast.cli.command import add_import_argument, print_result, quiet_import
+from paddlevideo_fast.command_line import JSON, CommandParser, add_options, count, option
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
 from paddlevideo_fast.io.files import as_path
@@ -61,7 +59,6 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         required=True,
     ),
     "--top_k": option("classes to show (default 5)", type=count(1), default=5),
-    "--json": option("print a line of JSON for each video, window or id", action="store_true"),
     "-b --batch_size": option("files at a time (default 1)", type=count(1), default=1, metavar="N"),
     "--num_readers": option(
         "threads that read the next files or windows while the network computes; 0: read and compute in turn "
@@ -128,6 +125,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_options(parser, PROGRAM_OPTIONS, RARE)
     add_options(parser, _OPTIONS)
     add_options(parser, _LIVE_OPTIONS, rare=_LIVE_OPTIONS)
+    parser.add_argument("--json", **JSON)
     return parser
 
 
@@ -270,17 +268,11 @@ def run(args: argparse.Namespace) -> int:
     times: list[str] = []
     for entry in _predict(args, times):
         if args.json:
-            print(_json_of(entry), flush=True)
+            print_result(entry, json=True)
         entries.append(entry)
     for text in times:
         print(text, file=sys.stderr if args.json else sys.stdout)
     return _exit_code(entries)
-
-
-def _json_of(entry: dict[str, Any]) -> str:
-    """The line that `--json` prints."""
-    is_utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
-    return json.dumps(entry, ensure_ascii=not is_utf8)
 
 
 def _exit_code(entries: Sequence[dict[str, Any]]) -> int:
@@ -296,6 +288,10 @@ def _predict_tracks(args: argparse.Namespace) -> int:
     with quiet_import():
         from paddlevideo_fast.apps.predict.predictor import Windowing, table
         from paddlevideo_fast.apps.predict.tracks import TrackedVideo
+
+    def as_text(entry: dict[str, Any]) -> str:
+        return table({**entry, "path": f"{entry['path']}, id {entry['id']}"})
+
     entries: list[dict[str, Any]] = []
     with picture_folders(args) as folders:
         tracked = TrackedVideo(make_predictor(args), args.input_file, args.tracks)
@@ -304,10 +300,8 @@ def _predict_tracks(args: argparse.Namespace) -> int:
             Windowing(args.window_sec, args.stride_sec), args.batch_size, args.top_k
         ):
             entries.append(entry)
-            if args.json:
-                print(_json_of(entry), flush=True)
-            elif "error" not in entry:
-                print(table({**entry, "path": f"{entry['path']}, id {entry['id']}"}), flush=True)
+            if args.json or "error" not in entry:
+                print_result(entry, args.json, as_text)
             if "error" in entry:
                 print(f"id {entry['id']}: {printable(entry['error'])}", file=sys.stderr)
         if target is not None:
@@ -340,8 +334,7 @@ def _predict_live(args: argparse.Namespace) -> int:
                 entry = window.entry(args.top_k)
                 num_windows += 1
                 num_failed += "error" in entry
-                line = _json_of(entry) if args.json else live_row(entry)
-                print(line, flush=True)
+                print_result(entry, args.json, live_row)
     finally:
         if source.num_frames:
             print(source.summary(num_windows), file=sys.stderr)
@@ -369,7 +362,7 @@ def _predict(args: argparse.Namespace, times: list[str]) -> Iterator[dict[str, A
             root = as_path(args.input_file)
             pictures = PredictionPictures(predictor, files, root, **folders, explaining=explaining)
         is_quiet, began = args.json or args.enable_benchmark, time.perf_counter()
-        show = (lambda entry: None) if is_quiet else (lambda entry: print(table(entry), flush=True))
+        show = (lambda entry: None) if is_quiet else partial(print_result, json=False, as_text=table)
         yield from entries_of(predictions, args.top_k, pictures, show, show_error)
     if args.enable_benchmark:
         times.append(timing(predictor.times, time.perf_counter() - began))

@@ -10,13 +10,13 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from paddlevideo_fast.command_line import CommandParser
+from paddlevideo_fast.cli.command import print_result
+from paddlevideo_fast.command_line import JSON, CommandParser
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.registry import did_you_mean
 
@@ -33,9 +33,9 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="WORD",
         help="name of a config, to show its details; or parts of names, to list matching configs",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text, an object a line")
     parser.add_argument("--cached", action="store_true", help="list the downloaded weights with their sizes")
     parser.add_argument("--remove", metavar="NAME", help="remove the downloaded weights of a name")
+    parser.add_argument("--json", **JSON)
     return parser
 
 
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
         raise PaddleVideoFastError(f"no built-in config is called {' '.join(args.words)}{hint}")
     if args.json:
         for entry in chosen:
-            print(json.dumps(asdict(entry), ensure_ascii=False, default=str))
+            print_result(asdict(entry), json=True)
     elif named:
         print("\n\n".join("\n".join(_details(entry)) for entry in named))
     else:
@@ -68,10 +68,13 @@ def _manage_cache(args: argparse.Namespace) -> None:
     from paddlevideo_fast.apps.zoo.named_weights import cached, folder_of_weights, remove
 
     if args.remove is not None:
-        print(f"{args.remove}: removed, {remove(args.remove) / 1e6:.1f} MB")
+        result = {"name": args.remove, "num_bytes": remove(args.remove)}
+        print_result(
+            result, args.json, lambda _: f"{args.remove}: removed, {result['num_bytes'] / 1e6:.1f} MB"
+        )
     elif args.json:
         for entry in cached():
-            print(json.dumps(entry._asdict(), ensure_ascii=False))
+            print_result(entry._asdict(), json=True)
     else:
         entries = cached()
         width = max([len(entry.name) for entry in entries], default=0)

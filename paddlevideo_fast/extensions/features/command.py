@@ -19,12 +19,14 @@ there; 1, some videos do not decode and are named; 2, wrong input.
 import argparse
 import json
 import sys
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from paddlevideo_fast.cli.command import add_config_arguments, load_for_run
-from paddlevideo_fast.command_line import DRY_RUN, CommandParser, add_options, count
+from paddlevideo_fast.cli.command import add_config_arguments, load_for_run, print_result
+from paddlevideo_fast.command_line import DRY_RUN, JSON, CommandParser, add_options, count
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.jobs.dry_run import print_dry_run
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -54,25 +56,31 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="store the logits of the whole network, for distillation, in place of features",
     )
-    add_options(parser, {"--dry_run": DRY_RUN})
+    add_options(parser, {"--dry_run": DRY_RUN, "--json": JSON})
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Computes; 1: some videos do not decode; 2: wrong input, told in one message."""
     overrides = [*args.override, *([f"weights={json.dumps(args.weights)}"] if args.weights else [])]
-    cfg = load_for_run(args, overrides, logs=True)
+    cfg = load_for_run(args, overrides)
     from paddlevideo_fast.extensions.features.compute import compute_features, dry_run
 
     what: Literal["features", "logits"] = "logits" if args.logits else "features"
     if args.dry_run:
-        print(dry_run(cfg, args.output, args.views, args.dtype, what))
+        print_dry_run(dry_run(cfg, args.output, args.views, args.dtype, what), args.json)
         return 0
     try:
-        parts = compute_features(cfg, args.output, args.views, sys.stdout.isatty(), args.dtype, what)
+        parts = compute_features(cfg, args.output, args.views, sys.stderr.isatty(), args.dtype, what)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"to go on:  {args.typed}") from None
     for part in parts:
-        failed = f", {len(part.index.failed)} failed" if part.index.failed else ""
-        print(f"{part.folder}: {part.index.num_rows} {what} of {part.index.shape}{failed}")
+        index = part.index
+        counts = {"num_rows": index.num_rows, "shape": index.shape, "num_failed": len(index.failed)}
+        print_result({"folder": part.folder, "kind": what, **counts}, args.json, _as_text)
     return EXIT_FAILURES if any(part.index.failed for part in parts) else 0
+
+
+def _as_text(part: Mapping[str, Any]) -> str:
+    failed = f", {part['num_failed']} failed" if part["num_failed"] else ""
+    return f"{part['folder']}: {part['num_rows']} {part['kind']} of {part['shape']}{failed}"

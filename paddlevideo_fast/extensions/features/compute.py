@@ -42,7 +42,7 @@ from paddlevideo_fast.extensions.features.recipe import (
 from paddlevideo_fast.io.files import as_path, atomic_write, atomic_write_text
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import scheme_of, shown_url
-from paddlevideo_fast.jobs.dry_run import NOTHING_WRITTEN, free_bytes
+from paddlevideo_fast.jobs.dry_run import free_bytes
 from paddlevideo_fast.jobs.run import duration, size_text
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.class_names import checked_class_names, write_class_names
@@ -219,7 +219,7 @@ def compute_features(
 
 def dry_run(
     cfg: Config, output: Path, num_copies: int = 1, dtype: Dtype = "float32", kind: Kind = "features"
-) -> str:
+) -> list[str]:
     """What `compute_features` would read, write and take; nothing is written.
 
     Raises:
@@ -241,7 +241,7 @@ def dry_run(
         lines += _space(output, unfinished)
         seconds = sum(_seconds_left(writer.index, network) for writer, network in unfinished)
         lines.append(f"time: about {duration(seconds)} on {paddle.get_device()}")
-    return "\n".join([*lines, NOTHING_WRITTEN])
+    return lines
 
 
 def _plan(

@@ -34,7 +34,7 @@ class _AtOnce(Executor):
 
 @pytest.fixture
 def start(monkeypatch, paddlex_config, tmp_path, capfd):
-    """Function that trains or tests as PaddleX does; gives the text on stdout.
+    """Function that trains or tests as PaddleX does; gives what it prints, `out` and `err`.
 
     Exports run in this process, and training waits for them.
     """
@@ -54,10 +54,10 @@ def start(monkeypatch, paddlex_config, tmp_path, capfd):
         (tmp_path / "train.log").write_text("opened by PaddleX\n")
         shared = ["-c", str(paddlex_config), "-o", f"output_dir={tmp_path}"]
         code = commands.main([*shared, *map(str, words)])
-        assert code == 0, capfd.readouterr().out
+        assert code == 0, capfd.readouterr().err
         assert (tmp_path / "config.yaml").read_text() == "# of PaddleX\n"
         assert (tmp_path / "train.log").read_text() == "opened by PaddleX\n"
-        return capfd.readouterr().out
+        return capfd.readouterr()
 
     run.exports = exports
     return run
@@ -88,7 +88,7 @@ def test_a_training_leaves_what_paddlex_looks_for(start, tmp_path, paddlex_confi
     assert (tmp_path / "best_model/best_model.json").is_file()  # the run can go on from it, too
 
     # the test of the best weights says what validation said, in the words that PaddleX looks for
-    shown = start("--test", "-o", f"Global.pretrained_model={tmp_path}/best_model/best_model.pdparams")
+    shown = start("--test", "-o", f"Global.pretrained_model={tmp_path}/best_model/best_model.pdparams").out
     top1, top5 = map(float, re.search(r"avg_acc1=([\d.]+), avg_acc5=([\d.]+)", shown).groups())
     assert top1 == pytest.approx(result["models"]["best"]["score"], abs=1e-5)
     assert top1 <= top5 <= 1
@@ -103,7 +103,7 @@ def test_a_training_leaves_what_paddlex_looks_for(start, tmp_path, paddlex_confi
 
     # resumed from a copy, the run takes the same steps again and keeps what it leaves behind
     end = read_weights(tmp_path / "epoch_3/epoch_3.pdparams")
-    text = start("--validate", "-o", f"Global.checkpoints={tmp_path}/epoch_2/epoch_2", *kept)
+    text = start("--validate", "-o", f"Global.checkpoints={tmp_path}/epoch_2/epoch_2", *kept).err
     assert "resumed" in text
     assert epochs_of(tmp_path) == [2, 3]
     assert epochs_of(tmp_path / "earlier-1") == [3]
@@ -134,7 +134,7 @@ def test_an_export_that_fails_is_a_warning(start, tmp_path, monkeypatch):
         raise OSError("no room on the disk")
 
     monkeypatch.setattr(folders, "_run_export", fail)
-    text = start("-o", "epochs=1", "-o", "OPTIMIZER.learning_rate=0.01")
+    text = start("-o", "epochs=1", "-o", "OPTIMIZER.learning_rate=0.01").err
     assert text.count("cannot be written: no room on the disk") == 1
     assert json.loads((tmp_path / "train_result.json").read_text())["done_flag"] is True
 

@@ -75,7 +75,7 @@ def test_train_validate_resume_and_test(run_main, config, tmp_path, records):
     """A run that is resumed in the middle of an epoch has the same clips, so the same weights."""
     out = tmp_path / "out"
     done = run_main(config, "--train_dali", "--validate", "-o", "save_every_steps=3")
-    assert "bad.mp4 does not decode and is left out" in done.stdout
+    assert "bad.mp4 does not decode and is left out" in done.stderr
     kinds = [record["kind"] for record in records(out)]
     assert kinds == [*["train"] * 4, "train_epoch", "valid"] * 2
     (valid, _) = [record for record in records(out) if record["kind"] == "valid"]
@@ -84,13 +84,13 @@ def test_train_validate_resume_and_test(run_main, config, tmp_path, records):
     middle = next(out.glob("tsn_step_*3.pdparams")).with_suffix("")
     again = tmp_path / "again"
     resumed = run_main(config, "--train_dali", "-o", f"resume={middle}", "-o", f"output_dir={again}")
-    assert "epoch 1, step 3 of it" in resumed.stdout
+    assert "epoch 1, step 3 of it" in resumed.stderr
     one, other = (load_checkpoint(str(folder / "tsn_epoch_00002")).weights for folder in (out, again))
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
     best = str(out / "tsn_best.pdparams")
     tested = run_main(out / "config.yaml", "--test", "-w", best)
-    assert "num_samples: 7" in tested.stdout
+    assert "num_samples: 7" in tested.stderr
 
 
 def test_without_dali_the_flag_names_the_extra(config, monkeypatch, capfd, tmp_path):

@@ -94,7 +94,7 @@ def test_the_checkpoint_is_the_students_alone(root, run_main, tmp_path):
         json.dumps({"_BASE_": str(root / "student.yaml"), "DISTILLATION": {"teacher": "gone"}})
     )
     done = run_main(tmp_path / "no_teacher.yaml", "--test", "-w", weights)
-    assert "test top1" in done.stdout.replace("test  ", "test ")
+    assert "test top1" in done.stderr.replace("test  ", "test ")
 
 
 def test_a_student_with_lora_learns_from_a_teacher(root, tmp_path):
@@ -219,7 +219,7 @@ def test_a_replaced_video_makes_stored_logits_stale(root, logits, motion_data, t
         *of_logits(logits, f"output_dir={tmp_path / 'out'}", "epochs=1", "max_iters=1", "validate=false"),
         *overriding(f"DATASET.train.data_prefix={tmp_path / 'data'}"),
     ]
-    assert "have changed" not in run_main(root / "student.yaml", *options).stdout
+    assert "have changed" not in run_main(root / "student.yaml", *options).stderr
     first, second = sorted((tmp_path / "data/train").iterdir())[:2]
     shutil.copyfile(second, first)
     refused = run_main(root / "student.yaml", *options, code=2)
@@ -227,7 +227,7 @@ def test_a_replaced_video_makes_stored_logits_stale(root, logits, motion_data, t
     assert "these features are stale" in refused.stderr
     for file in (tmp_path / "data/train").iterdir():
         os.utime(file, (1, 1))
-    assert "all 24 files have changed since" in run_main(root / "student.yaml", *options).stdout
+    assert "all 24 files have changed since" in run_main(root / "student.yaml", *options).stderr
 
 
 def test_wrong_teachers_are_told_in_a_sentence(root, assert_refused, tmp_path):

@@ -460,4 +460,4 @@ def test_what_needs_clips_is_refused_in_training(made, capfd):
     assert main(["-c", str(made / "tiny.yaml"), "--multigrid", *options]) == 2
     assert "multigrid" in capfd.readouterr().err
     assert main(["-c", str(made / "tiny.yaml"), *overriding("features_memory_gb=2"), "--resume", "x"]) == 2
-    assert "features_memory_gb" in capfd.readouterr().out
+    assert "features_memory_gb" in capfd.readouterr().err

@@ -41,7 +41,7 @@ def made(motion_data, tiny_text, run_main, tmp_path_factory):
     assert (
         "LoRA of rank 4, scale 16, on 4 linear layers: 0.0013 M of 0.02278 M parameters train (5.71%); "
         "gradients and optimizer state take 0.01 MiB, and 0.25 MiB where all train"
-    ) in done.stdout
+    ) in done.stderr
     return root
 
 
@@ -117,7 +117,7 @@ def test_what_the_base_lacks_is_told_and_is_in_the_file(made, run_main, tmp_path
     paddle.save({key: value for key, value in weights.items() if key != name}, str(lacking))
     base = overriding(f"MODEL.backbone.pretrained={lacking}", "epochs=1", "max_iters=1", "validate=false")
     done = run_main(made / "lora.yaml", *base, *overriding(f"output_dir={tmp_path / 'out'}"))
-    assert f"LORA.train: the base lacks {name}: kept at first values" in done.stdout
+    assert f"LORA.train: the base lacks {name}: kept at first values" in done.stderr
     assert name in read_weights(tmp_path / "out/tiny_epoch_00001.pdparams")
 
 

@@ -33,7 +33,7 @@ def made(motion_data, tiny_text, run_main, tmp_path_factory):
     (root / "tiny.yaml").write_text(tiny_text.format(data=motion_data, output=root / "out"))
     (root / "rlt.yaml").write_text(json.dumps({"_BASE_": "tiny.yaml", "MODEL": MODEL, **SECTIONS}))
     done = run_main(root / "rlt.yaml")
-    assert "run-length tokens: those that differ by at most 0.2 from the one before are left" in done.stdout
+    assert "run-length tokens: those that differ by at most 0.2 from the one before are left" in done.stderr
     return root
 
 
@@ -108,7 +108,7 @@ def test_it_trains_with_other_options(made, run_main, tmp_path, options):
     options = [option.replace("WEIGHTS", weights) for option in options]
     short = ["epochs=1", "EMA=null", f"output_dir={tmp_path / 'out'}", "log_interval=1"]
     done = run_main(made / "rlt.yaml", *overriding(*short, *options))
-    assert "best weights" in done.stdout
+    assert "best weights" in done.stderr
     for name, value in read_weights(tmp_path / "out/tiny_best.pdparams").items():
         assert not isinstance(value, np.ndarray) or np.isfinite(value).all(), name
 

@@ -153,9 +153,9 @@ def test_test_export_and_predict(config, tmp_path, motion_data, capfd):
     video = str(next((motion_data / "valid").rglob("*.mp4")))
     capfd.readouterr()
     assert main(["test", str(config), "-w", str(out), "--merge_tokens", "20"]) == 0
-    (merged,) = re.findall("test top1.*", capfd.readouterr().out)
+    (merged,) = re.findall("test top1.*", capfd.readouterr().err)
     assert main(["test", str(config), "-w", str(out)]) == 0
-    (plain,) = re.findall("test top1.*", capfd.readouterr().out)
+    (plain,) = re.findall("test top1.*", capfd.readouterr().err)
     assert merged != plain
 
     program = tmp_path / "inference"

@@ -44,7 +44,7 @@ def test_a_killed_and_resumed_run_is_there_once(
     process.send_signal(signal.SIGKILL)
     process.wait()
     resumed = run_main(config, "-o", "resume=auto", "-o", "report=true")
-    assert "fails" not in resumed.stdout
+    assert "fails" not in resumed.stderr
     (found,) = runs_of(tracker, out, store)
     assert found.steps["train/loss"] == list(range(1, 13))
     assert found.steps["train_epoch/loss"] == found.steps["valid/top1"] == [6, 12]
