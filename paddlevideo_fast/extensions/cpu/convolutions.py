@@ -1,8 +1,9 @@
 """Convolutions as a CPU computes them fast; devices and exported programs take Paddle's own.
 
 Paddle's CPU kernels write the patches of a 3D convolution out as a whole, and compute a depthwise convolution
-number by number, on one thread. Here a 3D convolution is one in 2D of each frame, and a depthwise one is a
-product of matrices. Results and gradients agree with Paddle's to rounding. docs/adr/0042 has the reasons.
+number by number, on one thread. Here a 3D convolution is one in 2D of each frame, a depthwise one is a
+product of matrices, and `winograd` computes one of 3×3 with many channels. Results and gradients agree with
+Paddle's to rounding. docs/adr/0042 has the reasons.
 """
 
 import functools
@@ -17,6 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 from paddle import nn
 from paddle.autograd import PyLayer
 
+from paddlevideo_fast.extensions.cpu import winograd
 from paddlevideo_fast.extensions.cpu.operators import as_array, empty, is_on_cpu, transpose, wanted
 
 _MIN_PIXELS = 14 * 14  # of a frame; the matrices of smaller ones are too small
@@ -33,24 +35,32 @@ class Conv3D(nn.Conv3D):
 
     A kernel of k frames is k kernels of one frame: all are applied to each frame, and their results are added
     along time. Paddle instead writes the patches of all k frames to memory. Small frames take this way where
-    the convolution is depthwise. Kernels of one pixel, strides in time and other groups stay Paddle's.
+    the convolution is depthwise, or has several frames and many channels. Kernels of one pixel, strides in
+    time and other groups stay Paddle's.
     """
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """[N, C, T, H, W] to [N, out_channels, T', H', W']."""
         if not self._has_frames_apart(x):
             return nn.Conv3D.forward(self, x)
-        padding, (num_clips, _, num_frames) = self._updated_padding, x.shape[:3]
-        tiling = _tiling(self, x)
-        if tiling is None and (self._groups > 1 or x.shape[3] * x.shape[4] < _MIN_PIXELS):
+        padding, stride, depth = self._updated_padding, self._stride[1:], self._kernel_size[0]
+        num_clips, channels, num_frames, *size = x.shape
+        shape_of_kernels = [depth * self._out_channels, self.weight.shape[1], *self._kernel_size[1:]]
+        fits = winograd.pays([num_clips * num_frames, channels, *size], shape_of_kernels, stride, padding[1:])
+        tiling, is_small = _tiling(self, x), math.prod(size) < _MIN_PIXELS
+        if tiling is None and (self._groups > 1 or (is_small and not (fits and depth > 1))):
             return nn.Conv3D.forward(self, x)
         frames = transpose(x, [0, 2, 1, 3, 4]).flatten(0, 1)
         if tiling is not None:
             each = _Depthwise.apply(frames, self.weight, tiling)
         else:
             kernels = self.weight.transpose([2, 0, 1, 3, 4]).flatten(0, 1)
-            each = F.conv2d(frames, kernels, stride=self._stride[1:], padding=padding[1:])
-        each = each.reshape([num_clips, num_frames, self._kernel_size[0], -1, *each.shape[-2:]])
+            each = (
+                winograd.convolve(frames, kernels, padding[1:])
+                if fits
+                else F.conv2d(frames, kernels, stride=stride, padding=padding[1:])
+            )
+        each = each.reshape([num_clips, num_frames, depth, -1, *each.shape[-2:]])
         summed = _SumOverTime.apply(each, padding[0])
         return summed if self.bias is None else summed + self.bias.reshape([-1, 1, 1, 1])
 
@@ -109,7 +119,7 @@ def _pairs(shape: Sequence[int], padding: int) -> Iterator[tuple[int, slice, sli
 
 
 class Conv2D(nn.Conv2D):
-    """Paddle's 2D convolution; on a CPU, where it pays, a depthwise one is a product of matrices.
+    """Paddle's 2D convolution; on a CPU, where it pays, `winograd`'s, or products of matrices if depthwise.
 
     A depthwise convolution has one kernel for each channel. What it writes is cut into tiles. The part of a
     channel under a tile, as a row, times a matrix that holds the kernel once for each number of the tile, is
@@ -119,10 +129,24 @@ class Conv2D(nn.Conv2D):
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """[N, in_channels, H, W] to [N, out_channels, H', W']."""
         tiling = _tiling(self, x) if self._data_format == "NCHW" else None
-        if tiling is None:
+        if tiling is not None:
+            out = _Depthwise.apply(x, self.weight, tiling).squeeze(1)
+        elif self._has_tiles(x):
+            out = winograd.convolve(x, self.weight, self._updated_padding)
+        else:
             return nn.Conv2D.forward(self, x)
-        out = _Depthwise.apply(x, self.weight, tiling).squeeze(1)
         return out if self.bias is None else out + self.bias.reshape([-1, 1, 1])
+
+    def _has_tiles(self, x: paddle.Tensor) -> bool:
+        """Whether `winograd` takes less time."""
+        return (
+            is_on_cpu(x)
+            and self._data_format == "NCHW"
+            and self._padding_mode == "zeros"
+            and not isinstance(self._padding, str)
+            and max(self._dilation) == 1
+            and winograd.pays(x.shape, self.weight.shape, self._stride, self._updated_padding)
+        )
 
 
 class _Axis(NamedTuple):

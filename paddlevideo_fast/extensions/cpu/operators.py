@@ -87,7 +87,8 @@ def _transposed(x: paddle.Tensor, order: tuple[int, ...]) -> paddle.Tensor:
     return out
 
 
-def _blocks(size: int, step: int) -> Iterator[slice]:
+def slices(size: int, step: int) -> Iterator[slice]:
+    """`size` numbers in steps."""
     return (slice(begin, min(begin + step, size)) for begin in range(0, size, step))
 
 
@@ -120,7 +121,7 @@ class _Gelu(PyLayer):
         x, out = ctx.saved_tensor()
         result = empty(x.shape)
         values, outputs, upstream, written = (as_array(one).ravel() for one in (x, out, gradient, result))
-        for block in _blocks(x.size, _BLOCK):
+        for block in slices(x.size, _BLOCK):
             inputs, slope = values[block], written[block]
             with np.errstate(all="ignore"):  # as Paddle with infinite numbers
                 np.square(inputs, out=slope)
@@ -194,7 +195,7 @@ class _LayerNorm(PyLayer):
         of_weight, of_bias = (paddle.zeros([channels], "float32") for _ in range(2))
         inputs, upstream, written = (as_array(one).reshape(-1, channels) for one in (x, gradient, out))
         scale, weight_sum, bias_sum = map(as_array, (weight, of_weight, of_bias))
-        for block in _blocks(len(inputs), max(1, _BLOCK // channels)):
+        for block in slices(len(inputs), max(1, _BLOCK // channels)):
             given, changed = upstream[block], written[block]
             normed = inputs[block] - inputs[block].mean(-1, keepdims=True)
             rate = 1 / np.sqrt(_dots(normed, normed) / channels + ctx.epsilon)
@@ -329,8 +330,8 @@ class _Scores:
         step = next(
             size for size in range(self.num_heads, 0, -1) if self.num_heads % size == 0 and size <= most
         )
-        for heads in _blocks(self.queries.shape[0], step):
-            for rows in _blocks(length, max(1, _BLOCK_OF_SCORES // num_keys)):
+        for heads in slices(self.queries.shape[0], step):
+            for rows in slices(length, max(1, _BLOCK_OF_SCORES // num_keys)):
                 yield heads, rows
 
     def of(self, heads: slice, rows: slice) -> tuple[paddle.Tensor, np.ndarray]:

@@ -3,8 +3,10 @@
 Devices and traced programs take Paddle's in any case.
 """
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
@@ -24,3 +26,15 @@ transpose = getattr(_faster, "transpose", paddle.transpose)
 attends: Any = getattr(_faster, "attends", lambda *heads: False)
 # `attention.attend` of heads, scale, bias and mask, which never has all scores in memory.
 attend: Any = getattr(_faster, "attend", None)
+
+
+def computed(x: paddle.Tensor, work: Callable[[np.ndarray, np.ndarray], None]) -> paddle.Tensor:
+    """A tensor like `x`, on a CPU: `work` gets the numbers of `x`, and those of the result to write."""
+    if _faster is not None and x.dtype == paddle.float32:  # in the memory of the tensors, without copies
+        out = _faster.empty(x.shape)
+        work(_faster.as_array(x), _faster.as_array(out))
+        return out
+    array = x.numpy()
+    written = np.empty_like(array)
+    work(array, written)
+    return paddle.to_tensor(written, place=x.place)

@@ -15,6 +15,8 @@ import paddle
 import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 
+from paddlevideo_fast.modeling.layers import cpu
+
 _RUNTIME = contextvars.ContextVar("runtime of the program that is traced", default="")
 _LEAKY_SLOPE = 0.01
 
@@ -134,7 +136,9 @@ def _chosen_channels(frames: paddle.Tensor, num_seg: int, folds: tuple[int, int]
     clips = frames.reshape([-1, num_seg * channels, 0, 0])  # 0 keeps an axis; its size may not be known
     with_zeros = paddle.concat([paddle.zeros_like(clips[:, :1]), clips], axis=1)
     numbers = np.arange(1, num_seg * channels + 1, dtype="int32").reshape((1, num_seg, channels))
-    chosen = paddle.to_tensor(_moved(numbers, 1, folds, 2).ravel())
+    moved = np.empty_like(numbers)
+    _move(numbers, moved, 1, folds, 2)
+    chosen = paddle.to_tensor(moved.ravel())
     return paddle.index_select(with_zeros, chosen, axis=1).reshape([-1, channels, 0, 0])
 
 
@@ -156,14 +160,17 @@ class _BlockCopies(PyLayer):
 def _copied(
     frames: paddle.Tensor, direction: int, num_seg: int, folds: tuple[int, int], channel_axis: int
 ) -> paddle.Tensor:
-    clips = frames.numpy().reshape((-1, num_seg, *frames.shape[1:]))
-    moved = _moved(clips, direction, folds, channel_axis)
-    return paddle.to_tensor(moved.reshape(frames.shape), place=frames.place)
+    def move(old: np.ndarray, new: np.ndarray) -> None:
+        clips, moved = (array.reshape((-1, num_seg, *frames.shape[1:])) for array in (old, new))
+        _move(clips, moved, direction, folds, channel_axis)
+
+    return cpu.computed(frames, move)
 
 
-def _moved(clips: np.ndarray, direction: int, folds: tuple[int, int], channel_axis: int) -> np.ndarray:
+def _move(
+    clips: np.ndarray, target: np.ndarray, direction: int, folds: tuple[int, int], channel_axis: int
+) -> None:
     """Moves the first fold of [N, T, ...] by `direction` frames and the second by as many the other way."""
-    target = np.empty_like(clips)
     # views with time on axis 0 and channels on axis 1: the copies below read the same for both layouts
     old, new = (np.moveaxis(array, (1, channel_axis), (0, 1)) for array in (clips, target))
     first, second = slice(0, folds[0]), slice(folds[0], folds[1])
@@ -171,4 +178,3 @@ def _moved(clips: np.ndarray, direction: int, folds: tuple[int, int], channel_ax
     new[1:, later], new[0, later] = old[:-1, later], 0
     new[:-1, earlier], new[-1, earlier] = old[1:, earlier], 0
     new[:, folds[1] :] = old[:, folds[1] :]
-    return target

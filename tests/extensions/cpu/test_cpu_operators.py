@@ -10,7 +10,7 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
-from paddlevideo_fast.extensions.cpu import convolutions
+from paddlevideo_fast.extensions.cpu import convolutions, winograd
 from paddlevideo_fast.extensions.cpu import operators as cpu
 from paddlevideo_fast.modeling.layers import Conv3D, LayerNorm, Linear, gelu
 from paddlevideo_fast.modeling.layers import cpu as seam
@@ -204,6 +204,72 @@ def test_other_depthwise_convolutions_stay_paddles(arguments, shape, monkeypatch
     monkeypatch.delattr(convolutions, "_Depthwise")
     (x,) = tensors(shape)
     assert bool((ours(x) == plain(x)).all())
+
+
+@pytest.fixture
+def few_channels(monkeypatch):
+    monkeypatch.setattr(winograd, "_MIN_CHANNELS", 3)
+    monkeypatch.setattr(winograd, "_MIN_TILES", 1)
+
+
+@pytest.mark.parametrize(
+    ("padding", "size"),
+    [
+        (1, (6, 8)),
+        (1, (5, 7)),  # the last tiles write one row and one column too many
+        (0, (3, 4)),
+        ((2, 0), (4, 3)),
+        (1, (1, 2)),
+    ],
+)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_convolutions_of_tiles(padding, size, has_bias, few_channels, monkeypatch):
+    monkeypatch.setattr(winograd, "_BLOCK", 500)  # two frames at a time
+    layer = Conv2D(3, 4, 3, padding=padding, bias_attr=None if has_bias else False)
+    inputs = tensors((5, 3, *size), layer.weight.shape, (4,))[: 2 + has_bias]
+    monkeypatch.delattr(nn.Conv2D, "forward")  # it took this way
+    assert_same(with_parameters(layer), lambda x, w, b=None: F.conv2d(x, w, b, 1, padding), inputs)
+
+
+@pytest.mark.parametrize("size", [(16, 15), (5, 6)])
+@pytest.mark.parametrize("kernel", [(3, 3, 3), (2, 3, 3)])
+def test_convolutions_of_tiles_of_clips(kernel, size, few_channels, monkeypatch):
+    layer = Conv3D(3, 4, kernel, padding=1)
+    inputs = tensors((2, 3, 4, *size), layer.weight.shape, (4,))
+    monkeypatch.delattr(nn.Conv3D, "forward")
+    monkeypatch.setattr(convolutions.F, "conv2d", None)
+    assert_same(with_parameters(layer), lambda x, w, b: F.conv3d(x, w, b, 1, 1), inputs)
+
+
+@pytest.mark.parametrize("wanted", [[0], [1]])
+def test_a_convolution_of_tiles_gives_the_gradients_that_are_wanted(wanted, few_channels):
+    layer = Conv2D(3, 3, 3, padding=1, bias_attr=False)
+    inputs = tensors((2, 3, 4, 4), (3, 3, 3, 3), wanted=wanted)
+    assert_same(with_parameters(layer), lambda x, w: F.conv2d(x, w, padding=1), inputs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape"),
+    [
+        ((4, 4, 3, 2, 1), (4, 4, 6, 6)),
+        ((4, 4, 3, 1, 1, 2), (4, 4, 6, 6)),
+        ((4, 4, 3, 1, 1, 1, 2), (4, 4, 6, 6)),  # two groups
+        ((4, 4, 3, 1, "SAME"), (4, 4, 6, 6)),
+        ((4, 4, 5, 1, 1), (4, 4, 6, 6)),
+        ((4, 2, 3, 1, 1), (4, 4, 6, 6)),  # few channels
+    ],
+)
+def test_convolutions_without_tiles_stay_paddles(arguments, shape, few_channels, monkeypatch):
+    ours, plain = Conv2D(*arguments), nn.Conv2D(*arguments)
+    plain.set_state_dict(ours.state_dict())
+    monkeypatch.setattr(winograd, "convolve", None)
+    (x,) = tensors(shape)
+    assert bool((ours(x) == plain(x)).all())
+
+
+def test_few_tiles_stay_paddles():
+    assert winograd.pays([4, 128, 8, 8], [128, 128, 3, 3], [1, 1], [1, 1])
+    assert not winograd.pays([3, 128, 8, 8], [128, 128, 3, 3], [1, 1], [1, 1])
 
 
 def test_what_paddle_accepts_stays_accepted():
