@@ -26,7 +26,7 @@ FILES = [
             *("distillation/soft_labels", "pretraining/model", "pretraining/hiera", "hiera/network"),
             "efficientnet/network",
             *("run_length/rule", "run_length/packing", "token_merging/merging", "cpu/operators"),
-            "cpu/convolutions",
+            *("cpu/convolutions", "cpu/winograd"),
         )
     ),
     *(ROOT / f"engine/{name}.py" for name in ("prefetch", "trainer")),
@@ -38,7 +38,7 @@ HOST_FACTS = ("shape", "ndim", "size", "dtype")  # of a tensor; they are known w
 ALLOWED = {  # functions by their names
     "adapt_table": "only when weights are loaded",
     "_chosen_channels": "only where a program for ONNX is traced",
-    "_copied": "only on a CPU",
+    "computed": "only on a CPU",
     "Preprocess.forward": "only on a CPU: arrays go to a GPU by `upload`",
     "_tensor": "only when a loss is told how many clips each class has",
     "_operator_shares": "only when a phase of training begins",
