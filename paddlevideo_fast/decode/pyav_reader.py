@@ -118,8 +118,7 @@ class PyAVReader(VideoReader):
         """
         self._require_open()
         expected, stop = first, self.num_frames if stop is None else stop
-        is_part = (first, stop) != (0, self.num_frames)
-        for skips in (True, False) if is_part else (False,):
+        for skips in (False,) if (first, stop) == (0, self.num_frames) else (True, False):
             for index, picture in self._search(range(expected, stop), skips):
                 if index != expected:
                     break
