@@ -1,4 +1,7 @@
-"""Exported networks: time of a clip and size in float32 and in int8, top-1 of trained ones; or on a GPU."""
+"""Exported networks: time of a clip and size in float32 and in int8, top-1 of trained ones.
+
+Or on a GPU, or windows of a long video, which are read while the network computes, and which are not.
+"""
 
 import math
 import tempfile
@@ -7,9 +10,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import av
+import cv2
 import numpy as np
 
-from benchmarks.measuring import Positive, versions_of, write_clips, write_list
+from benchmarks.measuring import (
+    Positive,
+    compared_rates,
+    in_turn,
+    versions_of,
+    write_clips,
+    write_list,
+    write_video,
+)
 from benchmarks.networks import write_random_weights
 from paddlevideo_fast.apps.export.export import (
     Calibration,
@@ -18,11 +31,17 @@ from paddlevideo_fast.apps.export.export import (
     deviation_of,
     export_model,
 )
-from paddlevideo_fast.apps.predict.predictor import Prediction, Predictor
+from paddlevideo_fast.apps.predict.predictor import (
+    Prediction,
+    Predictor,
+    WindowedPrediction,
+    Windowing,
+)
 from paddlevideo_fast.apps.predict.program import ProgramOptions, median_times, open_program
 from paddlevideo_fast.apps.predict.recipe import read_recipe
 from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.config.builtin import CONFIG_FILE
+from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.engine.output import weights_of_run
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError
 from paddlevideo_fast.loader import build_dataset
@@ -47,6 +66,7 @@ _OPSET = 13
 _BATCH_SIZES = (1, 8)  # on a GPU
 _SEARCHES = ("HEURISTIC", "EXHAUSTIVE")  # of cuDNN's algorithms; the second is onnxruntime's default
 _CPU, _CUDA, _HALF = "CPU", "CUDA", "CUDA, 16 bits"
+_FPS, _TILE, _WINDOWS = 30, (480, 270), Windowing(4.0)  # of a long video
 
 
 def run(
@@ -54,8 +74,14 @@ def run(
     trained: Sequence[Path] = (),
     calibration_clips: Positive = 128,
     gpu: bool = False,
+    long: Sequence[Path] = (),
+    seconds: Positive = 600,
+    tiles: Positive = 4,
+    rounds: Positive = 3,
 ) -> dict[str, Any]:
     """Exports each network twice, in float32 and in int8, and runs the programs in turn; or on a GPU.
+
+    With `long`, predicts a long video in windows of 4 s instead, by the float programs.
 
     Networks of NETWORKS have random weights and noise as videos, which changes no time. Those that are
     trained are exported as users do it, and predict their whole validation list.
@@ -65,6 +91,10 @@ def run(
         trained: output folders of runs whose top-1 is compared.
         calibration_clips: of a trained network.
         gpu: time the ONNX programs in 32 and in 16 bits on a GPU, in place of int8.
+        long: clips that make the long video, over and over.
+        seconds: of the long video.
+        tiles: clips of 480×270 pixels in each row and column of its pictures; 4: 1920×1080.
+        rounds: predictions of the long video by each side.
 
     Returns:
         "cores", and "networks" and "trained": for each the median "ms" of a clip and the "mb" of the files,
@@ -72,7 +102,9 @@ def run(
         network "top1", by program, and the "videos" of its list. With `gpu`, "card", "onnxruntime" and for
         each network "ms" of a clip, by the clips of a batch and the program, on the CPU with one clip;
         "deviation" of the logits from the CPU's, None where numbers of random weights are too large for 16
-        bits; "new_shape_ms": by the search, the first run with a batch of another size.
+        bits; "new_shape_ms": by the search, the first run with a batch of another size. With `long`, "rows":
+        by program, and by reading in turn with the network or ahead of it, the "windows", "sec" and
+        "cpu_sec", and see `compared_rates`.
 
     Raises:
         PaddleVideoFastError: there is no GPU, or onnxruntime computes on none.
@@ -86,6 +118,10 @@ def run(
         result |= {"card": gpus[0].name, "onnxruntime": version}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if long:
+            video = _joined(long, folder / "long.mp4", seconds * _FPS, tiles)
+            rows = [row for title in networks for row in _in_windows(folder, title, video, rounds)]
+            return {**result, "rows": rows}
         result["networks"] = {title: (_on_gpu if gpu else _timed)(folder, title) for title in networks}
         runs = {given.name: _trained(folder, given, calibration_clips) for given in trained}
     return {**result, "trained": runs}
@@ -103,6 +139,48 @@ def _random_network(folder: Path, title: str) -> tuple[Config, Path]:
     data = f"DATASET.valid={{format: VideoDataset, file_path: {listed}}}"
     cfg = load_config(f"configs/recognition/{config}", [data, *overrides])
     return cfg, write_random_weights(cfg["MODEL"], folder / Path(config).stem / "random.pdparams")
+
+
+def _joined(clips: Sequence[Path], path: Path, num_frames: int, tiles: int) -> Path:
+    """Writes the frames of clips over and over, `tiles` by `tiles` at different times. Returns the path."""
+    frames: list[np.ndarray] = []
+    for clip in clips:
+        with open_video(str(clip)) as video:
+            frames += (cv2.resize(frame, _TILE, interpolation=cv2.INTER_AREA) for frame in video)
+    shifts = np.arange(tiles * tiles).reshape(tiles, tiles) * len(frames) // (tiles * tiles)
+    pictures = (
+        np.vstack([np.hstack([frames[(number + shift) % len(frames)] for shift in row]) for row in shifts])
+        for number in range(min(len(frames), num_frames))
+    )
+    once = write_video(path.with_stem("once"), pictures, rate=_FPS, options={"preset": "veryfast"})
+    listed = path.with_suffix(".txt")
+    listed.write_text(f"file {once.name}\n" * -(-num_frames // len(frames)), encoding="utf-8")
+    with av.open(str(listed), format="concat") as source, av.open(str(path), "w") as joined:
+        stream = joined.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                joined.mux(packet)
+    return path
+
+
+def _in_windows(folder: Path, title: str, video: Path, rounds: int) -> list[dict[str, Any]]:
+    cfg, weights = _random_network(folder, title)
+    exports = export_model(cfg, weights, weights.parent, options=ExportOptions(onnx_opset=_OPSET))
+    assert exports.onnx is not None
+    num_readers, rows = {"in turn": 0, "ahead": num_cores()}, []
+    for program, file in (("onnxruntime", exports.onnx), ("Paddle", exports.program)):
+        predictor = Predictor(file)
+        sides: dict[str, list[dict[str, float]]] = {side: [] for side in num_readers}
+        for _, side in in_turn(num_readers, rounds):
+            began_sec, began_cpu_sec = time.perf_counter(), time.process_time()
+            (result,) = predictor.predict_windows([video], _WINDOWS, num_readers=num_readers[side])
+            sec, cpu_sec = time.perf_counter() - began_sec, time.process_time() - began_cpu_sec
+            assert isinstance(result, WindowedPrediction)
+            sides[side].append({"windows": len(result.windows), "sec": sec, "cpu_sec": cpu_sec})
+        compared = compared_rates(sides, "sec", "in turn")
+        rows += [{"network": title, "program": program, **row} for row in compared]
+    return rows
 
 
 def _trained(folder: Path, given: Path, num_clips: int) -> dict[str, Any]:

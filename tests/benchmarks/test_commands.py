@@ -91,6 +91,20 @@ def test_programs_on_a_gpu_are_timed_beside_the_cpu(monkeypatch):
     assert min(row["new_shape_ms"].values()) > 0
 
 
+@pytest.mark.slow
+@needs_onnx
+def test_windows_of_a_long_video_are_read_ahead_and_in_turn(monkeypatch, tmp_path):
+    monkeypatch.setattr(programs, "NETWORKS", {"small": ["../quickstart/tsm_motion.yaml"]})
+    monkeypatch.setattr(programs, "write_clips", lambda folder, num_clips: write_clips(folder, num_clips, 4))
+    result = programs.run(["small"], long=write_clips(tmp_path, 2, 40), seconds=9, tiles=2, rounds=2)
+    assert [(row["program"], row["side"]) for row in result["rows"]] == [
+        (program, side) for program in ("onnxruntime", "Paddle") for side in ("in turn", "ahead")
+    ]
+    assert {row["windows"] for row in result["rows"]} == {3}
+    assert [row["ratio"] for row in result["rows"][::2]] == [1, 1]
+    assert all(row["spread"][0] <= row["sec"] <= row["spread"][1] for row in result["rows"])
+
+
 def test_no_side_is_favoured():
     assert list(in_turn(["b", "a"], 2, warmup=1)) == [
         *[(-1, "b"), (-1, "a")],
