@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -25,11 +25,19 @@ from paddlevideo_fast.machine import num_cores
 if TYPE_CHECKING:
     from paddlevideo_fast.jobs.work import Task
 
+NOTHING_WRITTEN = "dry run: nothing was written"
 
 _NUM_VIDEOS = 3
 _NUM_FRAMES = 300  # of a video, so that a film does not take an hour
 
 Result = TypeVar("Result")
+
+
+class Fact(NamedTuple):
+    """Something that a command would read, write or take: JSON values, and a text that says them."""
+
+    values: dict[str, Any]
+    text: str
 
 
 class Trial(NamedTuple):
@@ -102,13 +110,14 @@ def report(
         print(f"to write: {output}: unknown, as none of {len(chosen)} videos that were tried decodes")
     else:
         print(f"to write: {output}: nothing but lists and notes")
-    print("dry run: nothing was written")
+    print(NOTHING_WRITTEN)
 
 
-def print_dry_run(lines: Sequence[str], json: bool) -> None:
-    """Prints what a command would do, with `json` as one object."""
-    text = "\n".join([*lines, "dry run: nothing was written"])
-    print_result({"dry_run": lines}, json, lambda result: text)
+def print_dry_run(facts: Mapping[str, Fact], json: bool) -> None:
+    """Prints what a command would do, by name: with `json` one object, else a line for each."""
+    lines = [f"{name}: {fact.text}" for name, fact in facts.items()]
+    text = "\n".join([*lines, NOTHING_WRITTEN])
+    print_result({name: fact.values for name, fact in facts.items()}, json, lambda result: text)
 
 
 def free_bytes(folder: Any) -> int | None:

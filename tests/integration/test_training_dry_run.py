@@ -1,5 +1,6 @@
 """`train --dry_run`: what it says of a training, the checks that it makes, and that nothing is written."""
 
+import json
 import re
 
 import pytest
@@ -31,7 +32,7 @@ def test_a_new_run_an_earlier_one_and_a_resumed_one(start, tmp_path, tiny_config
     lines = dict(line.split(": ", 1) for line in out.splitlines() if line[0] != "[")
     assert list(lines) == ["data", "network", "training", "output", "disk", "time", "dry run"]
     assert re.fullmatch(
-        r"24 records of \S+train.list for training, 8 records of \S+valid.list for validation, 4 classes",
+        r"train 24 records of \S+train.list, valid 8 records of \S+valid.list, 4 classes",
         lines["data"],
     )
     assert lines["network"].endswith("from random weights")
@@ -49,6 +50,12 @@ def test_a_new_run_an_earlier_one_and_a_resumed_one(start, tmp_path, tiny_config
     assert float(size) * {"KB": 1e3, "MB": 1e6}[unit] == pytest.approx(written, rel=0.4)
 
     before = content(tmp_path)
+    _, out, _ = start("--dry_run", "--json")
+    facts = json.loads(out)
+    assert facts["data"]["train"]["num_records"] == 24
+    assert (facts["training"]["num_steps"], facts["time"]["num_steps"]) == (12, 12)
+    assert facts["network"]["weights"] is None
+    assert facts["output"]["num_moved"] > 5
     _, out, _ = start("--dry_run")
     assert re.search(r"output: \S+out; \d+ files of an earlier run there would move to \S+earlier-<n>", out)
     _, out, _ = start("--dry_run", "--resume")

@@ -22,7 +22,7 @@ from paddlevideo_fast.engine.distribution import launched_rank, make_distributio
 from paddlevideo_fast.engine.output import CheckpointStore, ReadOnlyStore
 from paddlevideo_fast.errors import UsageError
 from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.jobs.dry_run import free_bytes, print_dry_run
+from paddlevideo_fast.jobs.dry_run import Fact, free_bytes, print_dry_run
 from paddlevideo_fast.jobs.run import duration, size_text
 from paddlevideo_fast.modeling import count_parameters
 from paddlevideo_fast.modeling.weights import stored_state
@@ -53,18 +53,21 @@ def run(cfg: Config, args: argparse.Namespace) -> None:
         setup.split.bad_samples.path = None
         with contextlib.closing(setup):
             loader = trainer.make_loader(trainer.phase_of(trainer.state.epoch))
-            lines = [
-                _data_line(setup),
-                _network_line(setup, checkpoint),
-                _training_line(trainer, setup, trainer.steps_in_epoch(loader)),
-                _folder_line(trainer, store, checkpoint),
-            ]
+            steps_in_epoch = trainer.steps_in_epoch(loader)
             times = None
             if trainer.state.epoch < trainer.num_epochs:
                 times = time_steps(setup, loader, _NUM_STEPS, 1, _BUDGET_SEC)
+            # only after some steps, the optimizer has its tensors
             optimizer = distribution.gather_optimizer_state(portable_state(setup.optimizer, setup.model))
-            lines += [_disk_line(trainer, setup, optimizer), _time_line(trainer, setup, times)]
-        print_dry_run(lines, args.json)
+            facts = {
+                "data": _data(setup),
+                "network": _network(setup, checkpoint),
+                "training": _training(trainer, setup, steps_in_epoch),
+                "output": _output(trainer, store, checkpoint),
+                "disk": _disk(trainer, setup, optimizer),
+                "time": _time(trainer, setup, times),
+            }
+        print_dry_run(facts, args.json)
 
 
 def _require_free(store: CheckpointStore) -> None:
@@ -73,45 +76,50 @@ def _require_free(store: CheckpointStore) -> None:
         store.fetch_marks()
 
 
-def _data_line(setup: TrainingSetup) -> str:
-    data = setup.spec.config["DATASET"]
-    parts = [("training", "train", setup.split), ("validation", "valid", setup.valid)]
-    texts = [
-        f"{len(split.dataset.records)} records of {data[key].get('file_path')} for {what}"
-        for what, key, split in parts
+def _data(setup: TrainingSetup) -> Fact:
+    sections = setup.spec.config["DATASET"]
+    values: dict[str, Any] = {
+        name: {"file_path": sections[name].get("file_path"), "num_records": len(split.dataset.records)}
+        for name, split in (("train", setup.split), ("valid", setup.valid))
         if split is not None
-    ]
-    return f"data: {', '.join(texts)}, {setup.model.num_classes} classes"
+    }
+    texts = [f"{name} {each['num_records']} records of {each['file_path']}" for name, each in values.items()]
+    values["num_classes"] = setup.model.num_classes
+    return Fact(values, f"{', '.join(texts)}, {setup.model.num_classes} classes")
 
 
-def _network_line(setup: TrainingSetup, checkpoint: Snapshot | None) -> str:
-    spec = setup.spec
-    weights = spec.run.weights or (spec.model.get("backbone") or {}).get("pretrained")
+def _network(setup: TrainingSetup, checkpoint: Snapshot | None) -> Fact:
+    spec, num_parameters = setup.spec, count_parameters(setup.model)
+    weights = spec.run.weights or (spec.model.get("backbone") or {}).get("pretrained") or None
     weights = weights if checkpoint is None else f"{checkpoint.prefix}.pdparams"
+    values = {"name": spec.run.model_name, "num_parameters": num_parameters, "weights": weights}
     source = f"from {weights}" if weights else "from random weights"
-    return f"network: {spec.run.model_name}, {count_parameters(setup.model) / 1e6:.2f} M parameters, {source}"
+    return Fact(values, f"{spec.run.model_name}, {num_parameters / 1e6:.2f} M parameters, {source}")
 
 
-def _training_line(trainer: Trainer, setup: TrainingSetup, steps: int) -> str:
-    epochs = trainer.num_epochs
+def _training(trainer: Trainer, setup: TrainingSetup, steps_in_epoch: int) -> Fact:
+    epochs, clips, is_multigrid = trainer.num_epochs, setup.plan.global_batch_size, setup.spec.run.multigrid
     highest = max(setup.curve.at(part / 100) for part in range(100 * epochs + 1))
-    name = (setup.spec.optimizer or {}).get("name")
-    plain = f"{epochs} epochs of {steps} steps"
-    text = f"{epochs} epochs in multigrid shapes" if setup.spec.run.multigrid else plain
-    return (
-        f"training: {text}, {setup.plan.global_batch_size} clips a step; {name}, "
-        f"learning rate up to {highest:.3g} ({type(setup.curve).__name__})"
+    values = {
+        "num_epochs": epochs,
+        "num_steps": trainer.steps_before(epochs),
+        "clips_per_step": clips,
+        "optimizer": (setup.spec.optimizer or {}).get("name"),
+        "highest_learning_rate": highest,
+        "schedule": type(setup.curve).__name__,
+        "multigrid": is_multigrid,
+    }
+    shapes = "in multigrid shapes" if is_multigrid else f"of {steps_in_epoch} steps"
+    return Fact(
+        values,
+        f"{epochs} epochs {shapes}, {clips} clips a step; {values['optimizer']}, learning rate up to "
+        f"{highest:.3g} ({values['schedule']})",
     )
 
 
-def _folder_line(trainer: Trainer, store: CheckpointStore, checkpoint: Snapshot | None) -> str:
+def _output(trainer: Trainer, store: CheckpointStore, checkpoint: Snapshot | None) -> Fact:
     """The output folder, where a run goes on, and what of an earlier run would move."""
-    state, text = trainer.state, f"output: {store.mirror.address(store.folder)}"
-    if checkpoint is not None:
-        step = f", step {state.step_in_epoch + 1} of it" if state.step_in_epoch else ""
-        text += f"; goes on from {checkpoint.prefix}"
-        done = state.epoch >= trainer.num_epochs
-        text += ", and nothing is left to train" if done else f" in epoch {state.epoch + 1}{step}"
+    state, folder = trainer.state, store.mirror.address(store.folder)
     if checkpoint is not None and Path(checkpoint.prefix).resolve().parent == store.folder.resolve():
         position, what = (state.step, state.epoch), "checkpoints behind it"
         num_moved = sum((step, epoch) > position for step, epoch, _ in store.complete())
@@ -120,31 +128,49 @@ def _folder_line(trainer: Trainer, store: CheckpointStore, checkpoint: Snapshot 
         num_moved = len(store.earlier_files()) if store.folder.is_dir() else 0
     if num_moved or checkpoint is None:
         store.require_no_weights()
+    text, values = folder, {"folder": folder, "num_moved": num_moved}
+    if checkpoint is not None:
+        values |= {
+            "checkpoint": checkpoint.prefix,
+            "epoch": state.epoch,
+            "step_in_epoch": state.step_in_epoch,
+        }
+        step = f", step {state.step_in_epoch + 1} of it" if state.step_in_epoch else ""
+        is_done = state.epoch >= trainer.num_epochs
+        where = ", and nothing is left to train" if is_done else f" in epoch {state.epoch + 1}{step}"
+        text += f"; goes on from {checkpoint.prefix}{where}"
     if num_moved:
         text += f"; {num_moved} {what} would move to {store.folder / 'earlier-<n>'}"
-    return text
+    return Fact(values, text)
 
 
-def _disk_line(trainer: Trainer, setup: TrainingSetup, optimizer: Mapping[str, Any]) -> str:
-    """The checkpoints that stay, after some steps: only then the optimizer has its tensors."""
+def _disk(trainer: Trainer, setup: TrainingSetup, optimizer: Mapping[str, Any]) -> Fact:
+    """The checkpoints that stay."""
     run, state = setup.spec.run, trainer.state
-    ends = range(state.epoch + 1, trainer.num_epochs + 1)
-    num_saved = sum(epoch % run.save_interval == 0 or epoch == trainer.num_epochs for epoch in ends)
+    num_saved = _num_epochs_with(run.save_interval, trainer)
     if run.save_every_steps:
-        left = trainer.steps_before(trainer.num_epochs) - state.step
-        num_saved += left // run.save_every_steps
+        num_saved += (trainer.steps_before(trainer.num_epochs) - state.step) // run.save_every_steps
     num_left = min(num_saved, run.keep_last or num_saved)
     weights = _num_bytes(stored_state(setup.model))
     of_callbacks = sum(_num_bytes(callback.tensors()) for callback in trainer.callbacks)
     checkpoint = weights + _num_bytes(optimizer) + of_callbacks
-    total = num_left * checkpoint + (weights if setup.valid is not None else 0)
-    text = f"disk: {num_left} checkpoints of {size_text(checkpoint)}"
-    text += " and the best weights" if setup.valid is not None else ""
-    free = free_bytes(setup.output_folder)
-    if free is None:
-        return text
-    warning = "; WARNING: that does not suffice" if total > free else ""
-    return f"{text}, {size_text(total)}; free there: {size_text(free)}{warning}"
+    total, free = num_left * checkpoint, free_bytes(setup.output_folder)
+    text = f"{num_left} checkpoints of {size_text(checkpoint)}"
+    if setup.valid is not None:
+        total += weights
+        text += " and the best weights"
+    text += f", {size_text(total)}"
+    if free is not None:
+        text += f"; free there: {size_text(free)}"
+        text += "; WARNING: that does not suffice" if total > free else ""
+    values = {"num_checkpoints": num_left, "checkpoint_bytes": checkpoint, "num_bytes": total}
+    return Fact({**values, "free_bytes": free}, text)
+
+
+def _num_epochs_with(interval: int, trainer: Trainer) -> int:
+    """How many epochs are left that end as every `interval`-th and the last do: with a save, say."""
+    ends = range(trainer.state.epoch + 1, trainer.num_epochs + 1)
+    return sum(epoch % interval == 0 or epoch == trainer.num_epochs for epoch in ends)
 
 
 def _num_bytes(value: Any) -> int:
@@ -156,27 +182,28 @@ def _num_bytes(value: Any) -> int:
     return getattr(value, "nbytes", 0)
 
 
-def _time_line(trainer: Trainer, setup: TrainingSetup, times: StepTimes | None) -> str:
+def _time(trainer: Trainer, setup: TrainingSetup, times: StepTimes | None) -> Fact:
     """How long the steps and validations that are left take.
 
     All steps count alike, also those of multigrid, which has more clips where they are smaller.
     """
-    run, state = setup.spec.run, trainer.state
+    run, device = setup.spec.run, paddle.get_device()
+    num_steps = trainer.steps_before(trainer.num_epochs) - trainer.state.step
     if times is None:
-        return "time: none"
-    num_steps = trainer.steps_before(trainer.num_epochs) - state.step
+        return Fact({"seconds": 0.0, "num_steps": 0, "device": device}, "none")
     clips = 0
     if setup.valid is not None:
-        ends = range(state.epoch + 1, trainer.num_epochs + 1)
-        num = sum(epoch % run.val_interval == 0 or epoch == trainer.num_epochs for epoch in ends)
         loader, dataset = setup.valid.loader, setup.valid.dataset
         batches = min(len(loader), run.max_iters or len(loader))
-        clips = num * batches * loader.batch_sampler.batch_size * dataset.num_crops
-    num_clips = times.num_clips / times.num_steps
-    seconds = times.step_sec * (num_steps + OF_A_STEP * clips / num_clips)
-    return (
-        f"time: about {duration(seconds)} for {num_steps} steps and the validations, "
-        f"by {times.num_steps} steps of {times.step_sec:.3g} s on {paddle.get_device()}"
+        clips = batches * loader.batch_sampler.batch_size * dataset.num_crops
+        clips *= _num_epochs_with(run.val_interval, trainer)
+    clips_of_step = times.num_clips / times.num_steps
+    seconds = times.step_sec * (num_steps + OF_A_STEP * clips / clips_of_step)
+    values = {"seconds": seconds, "num_steps": num_steps, "step_sec": times.step_sec, "device": device}
+    return Fact(
+        values,
+        f"about {duration(seconds)} for {num_steps} steps and the validations, by {times.num_steps} steps of "
+        f"{times.step_sec:.3g} s on {device}",
     )
 
 

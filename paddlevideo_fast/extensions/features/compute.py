@@ -42,7 +42,7 @@ from paddlevideo_fast.extensions.features.recipe import (
 from paddlevideo_fast.io.files import as_path, atomic_write, atomic_write_text
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import scheme_of, shown_url
-from paddlevideo_fast.jobs.dry_run import free_bytes
+from paddlevideo_fast.jobs.dry_run import Fact, free_bytes
 from paddlevideo_fast.jobs.run import duration, size_text
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.class_names import checked_class_names, write_class_names
@@ -202,8 +202,8 @@ def compute_features(
         model, parts = _plan(cfg, output, num_copies, dtype, kind)
         spec = parts[0][1].spec
         unfinished = [(writer, network) for writer, network in parts if not writer.index.is_complete]
-        for line in _space(output, unfinished):
-            logger.info(line)
+        for name, fact in _sizes(output, parts).items():
+            logger.info("%s: %s", name, fact.text)
         if kind == "features":
             _save_backbone(model, output)
         elif classes := checked_class_names(cfg, classes_of(spec.model), str(spec.run.weights)):
@@ -219,7 +219,7 @@ def compute_features(
 
 def dry_run(
     cfg: Config, output: Path, num_copies: int = 1, dtype: Dtype = "float32", kind: Kind = "features"
-) -> list[str]:
+) -> dict[str, Fact]:
     """What `compute_features` would read, write and take; nothing is written.
 
     Raises:
@@ -232,16 +232,10 @@ def dry_run(
         with only_writer(output):  # nobody else writes there, and this process can
             pass
         _, parts = _plan(cfg, output, num_copies, dtype, kind)
-        unfinished = [(writer, network) for writer, network in parts if not writer.index.is_complete]
-        lines = [
-            f"to read: {len(network.split.dataset)} records of DATASET.{network.name}, "
-            f"{writer.index.num_done} of {writer.index.num_rows} {kind} are there"
-            for writer, network in parts
-        ]
-        lines += _space(output, unfinished)
-        seconds = sum(_seconds_left(writer.index, network) for writer, network in unfinished)
-        lines.append(f"time: about {duration(seconds)} on {paddle.get_device()}")
-    return lines
+        facts = _sizes(output, parts)
+        seconds = sum(_seconds_left(writer.index, network) for writer, network in parts)
+    values = {"seconds": seconds, "device": paddle.get_device()}
+    return {**facts, "time": Fact(values, f"about {duration(seconds)} on {paddle.get_device()}")}
 
 
 def _plan(
@@ -298,22 +292,32 @@ def _save_backbone(model: Any, output: Path) -> None:
         paddle.save({f"backbone.{name}": value for name, value in state}, str(partial))
 
 
-def _space(output: Path, parts: Sequence[tuple[FeatureWriter, Network]]) -> Iterator[str]:
-    """Lines about what the rows will take on the disk.
+def _sizes(output: Path, parts: Sequence[tuple[FeatureWriter, Network]]) -> dict[str, Fact]:
+    """What the rows of each part are, and what those that are missing will take on the disk.
 
     Raises:
         FeatureError: there is less space.
     """
     needed = 0
+    facts: dict[str, Fact] = {}
     for writer, network in parts:
         index = writer.index
         shape = index.shape or network.row_shape()
         if shape is None:
             continue
         index.take_shape(shape)
-        needed += writer.num_bytes_missing()
-        size = size_text(index.num_rows * index.row_bytes)
-        yield f"{writer.folder}: {index.num_rows} rows of {shape} in {index.dtype}, {size}"
+        needed += 0 if index.is_complete else writer.num_bytes_missing()
+        num_bytes, num_records = index.num_rows * index.row_bytes, len(network.split.dataset)
+        values = {
+            "num_records": num_records,
+            "num_rows": index.num_rows,
+            "num_done": index.num_done,
+            "shape": shape,
+            "dtype": str(index.dtype),
+            "num_bytes": num_bytes,
+        }
+        text = f"{index.num_rows} rows of {shape} in {index.dtype}, {size_text(num_bytes)}"
+        facts[network.name] = Fact(values, f"{text}, of {num_records} records; {index.num_done} are there")
     free = free_bytes(output)
     assert free is not None  # a local folder
     if needed > free:
@@ -323,11 +327,14 @@ def _space(output: Path, parts: Sequence[tuple[FeatureWriter, Network]]) -> Iter
             f"--output {output}: {size_text(needed)} are still to be written, and {size_text(free)} are "
             f"free there: take a folder on a larger disk{more}"
         )
-    yield f"to write: {size_text(needed)}; free there: {size_text(free)}"
+    text = f"{size_text(needed)} to write; free there: {size_text(free)}"
+    return {**facts, "disk": Fact({"num_bytes": needed, "free_bytes": free}, text)}
 
 
 def _seconds_left(index: FeatureIndex, network: Network) -> float:
     """About how long the missing rows take, by some batches."""
+    if index.is_complete:
+        return 0.0
     ends = [(time.monotonic(), index.num_done)]
     try:
         for computed in itertools.islice(network.rest(index.num_done), _NUM_BATCHES):

@@ -325,11 +325,14 @@ def test_a_dry_run_says_what_is_left_and_writes_nothing(made, capfd):
     before = content(made)
     assert main([*words, "--output", str(made / "dry")]) == 0
     out = capfd.readouterr().out
-    assert "to read: 24 records of DATASET.train, 0 of 24 features are there\n" in out
-    assert f"{made / 'dry/valid'}: 8 rows of [4, 32] in float32" in out
-    assert re.search(r"\nto write: 16.4 KB; free there: .*\ntime: about \d+ s on cpu\ndry run: nothing ", out)
-    assert main([*words, "--output", str(made / "features"), "--views=2"]) == 0
-    assert "48 of 48 features are there\n" in capfd.readouterr().out
+    assert "train: 24 rows of [4, 32] in float32, 12.3 KB, of 24 records; 0 are there\n" in out
+    assert "valid: 8 rows of [4, 32] in float32" in out
+    assert re.search(r"\ndisk: 16.4 KB to write; free there: .*\ntime: about \d+ s on cpu\ndry run: ", out)
+    assert main([*words, "--output", str(made / "features"), "--views=2", "--json"]) == 0
+    facts = json.loads(capfd.readouterr().out)
+    assert list(facts) == ["train", "valid", "disk", "time"]
+    assert (facts["train"]["num_rows"], facts["train"]["num_done"]) == (48, 48)
+    assert (facts["disk"]["num_bytes"], facts["time"]["seconds"]) == (0, 0)
     assert main([*words, "--output", str(made / "features"), "--views=3"]) == 2
     assert content(made) == before
     assert not (made / "dry").exists()
