@@ -88,8 +88,8 @@ def report(
     """
     if num_done:
         print(f"done already: {num_done} of {num_done + len(tasks)} {what}")
-    videos = [(task, number) for task in tasks for number in range(len(task.sources))]
-    paths = [task.sources[number] for task, number in videos]
+    numbered = [(task, *source) for task in tasks for source in enumerate(task.sources)]
+    videos, paths = [each[:2] for each in numbered], [path for *_, path in numbered]
     sizes = {path: _size_of(path) for path in dict.fromkeys(paths)}
     print(f"to read: {_reading(paths, sizes)}")
     # URLs are not asked for their sizes: there they count alike

@@ -15,6 +15,7 @@ from paddlevideo_fast.assembly import TrainingSetup
 from paddlevideo_fast.assembly.folder import in_own_folder
 from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.assembly.run import build_run
+from paddlevideo_fast.cli.command import say
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.checkpoint import Snapshot, portable_state
@@ -56,6 +57,7 @@ def run(cfg: Config, args: argparse.Namespace) -> None:
             steps_in_epoch = trainer.steps_in_epoch(loader)
             times = None
             if trainer.state.epoch < trainer.num_epochs:
+                say("timing a few steps")
                 times = time_steps(setup, loader, _NUM_STEPS, 1, _BUDGET_SEC)
             # only after some steps, the optimizer has its tensors
             optimizer = distribution.gather_optimizer_state(portable_state(setup.optimizer, setup.model))

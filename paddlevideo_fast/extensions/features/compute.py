@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.data import Split, make_split
+from paddlevideo_fast.cli.command import say
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.engine import Distribution, Precision
@@ -233,6 +234,7 @@ def dry_run(
             pass
         _, parts = _plan(cfg, output, num_copies, dtype, kind)
         facts = _sizes(output, parts)
+        say("timing a few batches")
         seconds = sum(_seconds_left(writer.index, network) for writer, network in parts)
     values = {"seconds": seconds, "device": paddle.get_device()}
     return {**facts, "time": Fact(values, f"about {duration(seconds)} on {paddle.get_device()}")}
