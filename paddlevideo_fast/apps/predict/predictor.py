@@ -293,7 +293,8 @@ class Predictor:
             paths: video files.
             batch_size: files that go through the network at a time, each with all its views.
             num_readers: threads that read the next files while the network computes, up to two batches
-                ahead; 0: this thread reads a batch and then computes.
+                ahead; 0: this thread reads a batch and then computes. They wait while Paddle Inference
+                computes, which holds Python's lock.
 
         Yields:
             `Unread` for a file that does not decode or that the pipeline cannot use; the other files go on.
