@@ -68,15 +68,15 @@ class _Cost(NamedTuple):
     num_frames: float
 
 
-def report(
+def estimate(
     tasks: Sequence["Task"],
     num_done: int,
     what: str,
     output: Any,
     executor: Executor,
     trial: MakeTrial,
-) -> None:
-    """Prints what tasks would read, write and take.
+) -> dict[str, Fact]:
+    """What tasks would read, write and take.
 
     Args:
         tasks: that are still to be done.
@@ -86,38 +86,39 @@ def report(
         executor: where the tasks would be done.
         trial: see `MakeTrial`.
     """
+    facts, num_all = {}, num_done + len(tasks)
     if num_done:
-        print(f"done already: {num_done} of {num_done + len(tasks)} {what}")
+        values = {"num_done": num_done, "num_all": num_all, "kind": what}
+        facts["done already"] = Fact(values, f"{num_done} of {num_all} {what}")
     numbered = [(task, *source) for task in tasks for source in enumerate(task.sources)]
     videos, paths = [each[:2] for each in numbered], [path for *_, path in numbered]
     sizes = {path: _size_of(path) for path in dict.fromkeys(paths)}
-    print(f"to read: {_reading(paths, sizes)}")
+    facts["to read"] = _reading(paths, sizes)
     # URLs are not asked for their sizes: there they count alike
     weights = [sizes[path] or 0 for path in paths] if None not in sizes.values() else [1] * len(paths)
     chosen = spread(sorted(range(len(videos)), key=weights.__getitem__), _NUM_VIDEOS)
     if chosen:
         print(f"trying {len(chosen)} of {len(videos)} videos", file=sys.stderr, flush=True)
     costs = {number: cost for number in chosen if (cost := _cost_of(partial(trial, *videos[number])))}
-    parts = f" in {len(tasks)} {what}" if what != "videos" else ""
     if costs:
         factor = sum(weights) / sum(weights[number] for number in costs)
         total = _Cost(*(factor * sum(values) for values in zip(*costs.values())))
-        space = size_text(round(total.num_bytes))
-        text = f"about {total.num_frames:.0f} frames of {len(videos)} videos{parts}, {space}"
-        print(f"to write: {output}: {text}{_free_text(output, total.num_bytes)}")
-        print(f"time: {_time_text(total, len(tasks), executor)}, by {len(costs)} of the videos")
-    elif chosen:
-        print(f"to write: {output}: unknown, as none of {len(chosen)} videos that were tried decodes")
+        parts = f" in {len(tasks)} {what}" if what != "videos" else ""
+        facts["to write"] = _writing(output, total, len(videos), parts)
+        facts["time"] = _time(total, len(tasks), executor, len(costs))
     else:
-        print(f"to write: {output}: nothing but lists and notes")
-    print(NOTHING_WRITTEN)
+        why = f"unknown, as none of {len(chosen)} videos that were tried decodes"
+        values = {"folder": output, "num_bytes": None if chosen else 0}
+        facts["to write"] = Fact(values, f"{output}: {why if chosen else 'nothing but lists and notes'}")
+    return facts
 
 
 def print_dry_run(facts: Mapping[str, Fact], json: bool) -> None:
     """Prints what a command would do, by name: with `json` one object, else a line for each."""
     lines = [f"{name}: {fact.text}" for name, fact in facts.items()]
     text = "\n".join([*lines, NOTHING_WRITTEN])
-    print_result({name: fact.values for name, fact in facts.items()}, json, lambda result: text)
+    result = {name.replace(" ", "_"): fact.values for name, fact in facts.items()}
+    print_result(result, json, lambda result: text)
 
 
 def free_bytes(folder: Any) -> int | None:
@@ -130,17 +131,21 @@ def free_bytes(folder: Any) -> int | None:
     return shutil.disk_usage(parent).free
 
 
-def _reading(paths: Sequence[str], sizes: dict[str, int | None]) -> str:
+def _reading(paths: Sequence[str], sizes: dict[str, int | None]) -> Fact:
     """How many files tasks read, their size, and where they are."""
     known = [size for size in sizes.values() if size is not None]
+    num_bytes = sum(known) if len(known) == len(sizes) else None
+    folders, missing = common_folder(paths), known.count(0)
     kind = "folders of frames" if paths and os.path.isdir(paths[0]) else "videos"
     parts = f"{len(paths)} parts of " if len(paths) > len(sizes) else ""
     text = f"{parts}{len(sizes)} {kind}"
-    if len(known) == len(sizes):
-        text += f", {size_text(sum(known))}"
-    text += "".join(f", from {folder}" for folder in common_folder(paths))
-    missing = known.count(0)
-    return f"{text}; {missing} of them are missing or empty" if missing else text
+    if num_bytes is not None:
+        text += f", {size_text(num_bytes)}"
+    text += "".join(f", from {folder}" for folder in folders)
+    if missing:
+        text += f"; {missing} of them are missing or empty"
+    counts = {"num_parts": len(paths), "num_files": len(sizes), "num_missing": missing}
+    return Fact({**counts, "kind": kind, "num_bytes": num_bytes, "folders": folders}, text)
 
 
 def _size_of(path: str) -> int | None:
@@ -187,20 +192,26 @@ def _timed(function: Callable[[], Result]) -> tuple[float, float, Result]:
     return time.perf_counter() - began_sec, time.process_time() - began_cpu_sec, result
 
 
-def _time_text(total: _Cost, num_tasks: int, executor: Executor) -> str:
+def _writing(output: Any, total: _Cost, num_videos: int, parts: str) -> Fact:
+    """What the results take. Where the disk does not suffice, stderr says so."""
+    num_bytes, num_frames, free = round(total.num_bytes), round(total.num_frames), free_bytes(output)
+    text = f"{output}: about {num_frames} frames of {num_videos} videos{parts}, {size_text(num_bytes)}"
+    if free is not None:
+        text += f"; free there: {size_text(free)}"
+        if num_bytes > free:
+            print(f"warning: {output}: the disk is too small for that", file=sys.stderr)
+    counts = {"num_videos": num_videos, "num_frames": num_frames}
+    return Fact({"folder": output, **counts, "num_bytes": num_bytes, "free_bytes": free}, text)
+
+
+def _time(total: _Cost, num_tasks: int, executor: Executor, num_tried: int) -> Fact:
     if executor.scheduler != LOCAL:
-        return f"about {duration(total.wall_sec)} of one process of this machine"
-    processes = max(min(executor.workers, num_tasks), 1)
-    rounds = -(-num_tasks // processes)
-    seconds = max(total.wall_sec * rounds / num_tasks, total.cpu_sec / num_cores())
-    return f"about {duration(seconds)} with {processes} process{'es' if processes > 1 else ''}"
-
-
-def _free_text(output: Any, num_bytes: float) -> str:
-    """What is free on the disk of a folder; "" for a URL. Where that does not suffice, stderr says so."""
-    free = free_bytes(output)
-    if free is None:
-        return ""
-    if num_bytes > free:
-        print(f"warning: {output}: the disk is too small for that", file=sys.stderr)
-    return f"; free there: {size_text(free)}"
+        processes, seconds = 1, total.wall_sec
+        text = f"about {duration(seconds)} of one process of this machine"
+    else:
+        processes = max(min(executor.workers, num_tasks), 1)
+        rounds = -(-num_tasks // processes)
+        seconds = max(total.wall_sec * rounds / num_tasks, total.cpu_sec / num_cores())
+        text = f"about {duration(seconds)} with {processes} process{'es' if processes > 1 else ''}"
+    values = {"seconds": seconds, "num_processes": processes, "num_tried": num_tried}
+    return Fact(values, f"{text}, by {num_tried} of the videos")

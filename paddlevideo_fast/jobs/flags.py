@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from paddlevideo_fast.command_line import DRY_RUN, CommandParser, count, option
+from paddlevideo_fast.command_line import DRY_RUN, JSON, CommandParser, count, option
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_CODES
 from paddlevideo_fast.io.files import as_path
@@ -111,6 +111,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--dry_run": DRY_RUN,
     "--shuffle": option("shuffle the lines, in the same way in each run", action="store_true"),
     "--seed": option(type=count(0), default=0),
+    "--json": JSON,
 }
 
 
@@ -131,6 +132,6 @@ def share(parser: CommandParser, *names: str) -> None:
 
 
 def add_work(parser: CommandParser, *aliases: str) -> None:
-    """Adds the flags that `Work.of` reads; `aliases` are other names of --workers."""
+    """Adds --json and the flags that `Work.of` reads; `aliases` are other names of --workers."""
     parser.add_argument("--workers", *aliases, default=None)
-    share(parser, "--scheduler", "--job", "--merge")
+    share(parser, "--scheduler", "--job", "--merge", "--json")

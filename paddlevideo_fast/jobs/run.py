@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -152,6 +152,16 @@ def lines_of(
         else:
             lines.append(line)
     return lines, left_out
+
+
+def list_text(result: Mapping[str, Any]) -> str:
+    """What is printed of a list that was written."""
+    return f"{result['file']}: {result['num_lines']} lines"
+
+
+def classes_text(result: Mapping[str, Any]) -> str:
+    """What is printed of a file of class names that was written."""
+    return f"{result['file']}: {result['num_classes']} classes"
 
 
 def json_lines(file: Path) -> Iterator[Any]:

@@ -26,7 +26,7 @@ from typing import IO, Any, NamedTuple, Protocol, TypeVar
 from paddlevideo_fast.errors import ObjectMissingError
 from paddlevideo_fast.io.files import atomic_write_text, sweep, working_folder
 from paddlevideo_fast.io.locks import Lock, only_writer
-from paddlevideo_fast.jobs.dry_run import MakeTrial, report
+from paddlevideo_fast.jobs.dry_run import MakeTrial, estimate, print_dry_run
 from paddlevideo_fast.jobs.executor import LOCAL, Executor, SharedFiles, common_folder, run_all
 from paddlevideo_fast.jobs.run import (
     Provenance,
@@ -93,15 +93,22 @@ class Work:
         shard: which of them; None: all.
         merges: none; the journals of all shares say what came of them.
         is_dry: none; it says what they would take, and nothing is written.
+        json: a dry run prints JSON.
     """
 
     def __init__(
-        self, executor: Executor, shard: Shard | None = None, merges: bool = False, is_dry: bool = False
+        self,
+        executor: Executor,
+        shard: Shard | None = None,
+        merges: bool = False,
+        is_dry: bool = False,
+        json: bool = False,
     ) -> None:
         self.executor = executor
         self.shard = shard
         self.merges = merges
         self.is_dry = is_dry
+        self.json = json
         self._output: Any = None
         self._lock: Lock | None = None
         self._remote: Any = None  # the output, if it is a URL
@@ -121,7 +128,7 @@ class Work:
             _warn("workers", idle or f"the workers of {args.scheduler} do the work")
         workers = num_cores() if args.workers is None else args.workers
         is_dry = getattr(args, "dry_run", False)  # not all tools have it
-        return cls(Executor(workers, args.scheduler), args.job, args.merge, is_dry)
+        return cls(Executor(workers, args.scheduler), args.job, args.merge, is_dry, args.json)
 
     @property
     def is_whole(self) -> bool:
@@ -256,7 +263,8 @@ class Work:
                 "and start again what was stopped; or leave --merge out, and this run does them"
             )
         if self.is_dry and trial:
-            report(missing, len(tasks) - len(missing), what, self._output, self.executor, trial)
+            num_done = len(tasks) - len(missing)
+            print_dry_run(estimate(missing, num_done, what, self._output, self.executor, trial), self.json)
             return None
         if len(missing) < len(tasks) and not self.merges:
             done_already = f"{what}: {len(tasks) - len(missing)} of {len(tasks)} are done already"

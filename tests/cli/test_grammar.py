@@ -45,6 +45,12 @@ OTHER_VALUES = {
     ("data convert", "--from"): "has two values alone, which help lists",
     **{(name, "--output"): "must be given" for name in ("init", "features", "data prepare", "data pack")},
 }
+WITHOUT_JSON = {
+    "serve": "its results are its answers, which are JSON",
+    "launch": "Paddle's launcher prints what the processes print",
+    "completion": "its result is a script",
+    "config copy": "its result is the file that the user names",
+}
 
 
 def flags_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
@@ -77,6 +83,13 @@ def test_an_output_is_a_folder_and_a_file_has_its_own_flag(name):
     assert "--output" not in flags or flags["--output"].metavar == "FOLDER"
     assert "--output_file" not in flags or flags["--output_file"].metavar == "FILE"
     assert not {"DIR", "PATHS"} & {action.metavar for action in flags.values()}
+
+
+def test_results_are_json_too():
+    """One flag, with one help; a command without it has a reason."""
+    flags = {name: flags_of(parser) for name, parser in PARSERS.items()}
+    assert {name for name in PARSERS if "--json" not in flags[name]} == WITHOUT_JSON.keys()
+    assert len({flags[name]["--json"].help for name in PARSERS.keys() - WITHOUT_JSON}) == 1
 
 
 def test_one_name_has_one_meaning():

@@ -8,7 +8,7 @@ import paddle
 import pytest
 
 from paddlevideo_fast.apps.average.averaging import average
-from paddlevideo_fast.apps.average.command import build_parser
+from paddlevideo_fast.apps.average.command import as_text, build_parser
 from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import RunSpec, load_config
@@ -17,6 +17,7 @@ from paddlevideo_fast.engine.callbacks.precise_bn import population_statistics
 from paddlevideo_fast.errors import CheckpointError, ConfigError, WeightError
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.weights import read_weights
+from tests.support.json_lines import entries_of
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +55,9 @@ def is_statistic(name):
 
 
 def test_the_mean_of_the_last_checkpoints_is_numpys(made, capfd):
-    assert main(["average", "-c", str(made / "tiny.yaml"), "--last", "2"]) == 0
-    assert "the mean of 2 checkpoints" in capfd.readouterr().out
+    assert main(["average", "-c", str(made / "tiny.yaml"), "--last", "2", "--json"]) == 0
+    (printed,) = entries_of(capfd.readouterr().out)
+    assert "tiny_average_last2.pdparams: the mean of 2 checkpoints; " in as_text(printed)
     found = read_weights(made / "out/tiny_average_last2.pdparams")
     expected = plain_mean(checkpoints(made, 2, 3))
     assert found.keys() == expected.keys()
@@ -64,6 +66,8 @@ def test_the_mean_of_the_last_checkpoints_is_numpys(made, capfd):
             np.testing.assert_array_equal(found[name], value, err_msg=name)
     facts = json.loads((made / "out/tiny_average_last2_report.json").read_text())
     assert facts["averaged"] == [str(path) for path in checkpoints(made, 2, 3)]
+    files = {"weights": f"{made}/out/tiny_average_last2.pdparams"}
+    assert printed == {**files, "report": files["weights"].replace(".pdparams", "_report.json"), **facts}
     assert [each["weights"] for each in facts["before"]] == facts["averaged"]
     assert facts["batch_norm"] == "measured"
 

@@ -13,6 +13,7 @@ from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.errors import ConfigError, SettingError
 from paddlevideo_fast.loader.tables import Row, list_rows
+from tests.support.json_lines import entries_of
 from tests.support.launching import overriding
 
 SHORT = ["epochs=1", "use_visualdl=false"]
@@ -51,9 +52,11 @@ def test_each_video_is_validated_once_and_a_stopped_fold_goes_on(
 
     for path in (out / "fold_2").glob("tiny_epoch_00001.*"):
         path.unlink()  # as if it had been stopped before its end
-    assert main(["train", str(tiny_config), "--folds", "2", "--resume", *overriding(*SHORT)]) == 0
+    assert main(["train", str(tiny_config), "--folds", "2", "--resume", "--json", *overriding(*SHORT)]) == 0
     assert json.loads((out / "folds.json").read_text()) == found
-    assert capfd.readouterr().err.count("nothing is left to train") == 1
+    printed, log = capfd.readouterr()
+    assert entries_of(printed) == [found]
+    assert log.count("nothing is left to train") == 1
     assert [path.name for path in (tmp_path / "output").iterdir()] == ["tiny"]
 
 

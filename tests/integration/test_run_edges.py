@@ -13,6 +13,7 @@ from paddlevideo_fast.cli.commands import main as commands_main
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.engine import CheckpointStore, Evaluator, load_checkpoint
 from paddlevideo_fast.log import setup_logging
+from tests.support.json_lines import entries_of
 from tests.support.launching import overriding
 
 
@@ -270,8 +271,12 @@ def test_a_full_disk_at_the_start(run, after_run, capfd, monkeypatch):
 
 def test_the_folder_of_a_run_is_a_config_with_weights(after_run, tmp_path, capfd):
     best = f"weights: {after_run}/tiny_best.pdparams\n"
-    assert commands_main(["test", str(after_run)]) == 0
-    assert best in capfd.readouterr().err
+    assert commands_main(["test", str(after_run), "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert best in err
+    (result,) = entries_of(out)
+    assert result["weights"] == f"{after_run}/tiny_best.pdparams"
+    assert result.keys() >= {"top1", "loss", "num_samples", "num_failed", "output_dir"}
     assert commands_main(["export", str(after_run), "--output", str(tmp_path / "program")]) == 0
     out, err = capfd.readouterr()
     assert best in err

@@ -308,7 +308,7 @@ def test_a_share_that_was_stopped_goes_on_and_tries_again_what_failed(run, sourc
     assert num_intact
     assert f"files: {num_intact} of 11 are done already" in capsys.readouterr().err
     assert run("check", "shares", "--merge") == 1
-    assert "intact files: 9 of 11" in capsys.readouterr().err
+    assert "intact files: 9 of 11" in capsys.readouterr().out
 
 
 def test_a_result_counts_only_as_long_as_its_file_is_what_it_was(run, tmp_path, capsys):

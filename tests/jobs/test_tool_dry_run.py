@@ -9,6 +9,7 @@ import pytest
 from paddlevideo_fast.apps.data import frames, packing, videos
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.jobs import dry_run
+from tests.support.json_lines import entries_of
 
 TOOLS = {
     "extract": ("frames", frames.Task, "*/*.jpg"),
@@ -79,6 +80,9 @@ def test_it_says_what_a_run_reads_and_writes(run, root, tool, num_frames, monkey
     total = "3 of 3 shards" if tool == "pack" else "6 of 6 videos"
     assert f"done already: {total}\n" in out
     assert "nothing but lists and notes" in out
+    (result,) = entries_of(run(tool, "--dry_run", "--json")[1])
+    assert result["done_already"]["num_done"] == result["done_already"]["num_all"] == int(total.split()[0])
+    assert result["to_write"] == {"folder": str(root / "out"), "num_bytes": 0}
 
 
 @each_tool

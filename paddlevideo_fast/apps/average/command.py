@@ -52,9 +52,10 @@ def run(args: argparse.Namespace) -> None:
     from paddlevideo_fast.apps.average.averaging import average
 
     done = average(cfg, args.last, [as_path(find_weights(given)) for given in args.weights], args.output_file)
-    print_result({"weights": done.path, "report": done.report, **done.facts}, args.json, _as_text)
+    print_result({"weights": done.path, "report": done.report, **done.facts}, args.json, as_text)
 
 
-def _as_text(result: Mapping[str, Any]) -> str:
+def as_text(result: Mapping[str, Any]) -> str:
+    """What was written, in a line."""
     num_averaged, report = len(result["averaged"]), result["report"]
     return f"{result['weights']}: the mean of {num_averaged} checkpoints; {report}: validations"

@@ -7,8 +7,8 @@ Examples:
 
 import argparse
 
-from paddlevideo_fast.cli.command import add_config_arguments, quiet_import
-from paddlevideo_fast.command_line import CommandParser
+from paddlevideo_fast.cli.command import add_config_arguments, print_result, quiet_import
+from paddlevideo_fast.command_line import JSON, CommandParser
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
@@ -46,6 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="write the matching tensors, even if others are missing or left over",
     )
+    parser.add_argument("--json", **JSON)
     return parser
 
 
@@ -58,7 +59,6 @@ def run(args: argparse.Namespace) -> None:
     with only_writer(target.parent, target.name, given_by="--output_file"):
         model = build_model(load_config(args.config, args.override)["MODEL"], load_pretrained=False)
         result = convert_file(args.kind, args.src, model, target, args.partial)
-    print(result.table())
-    for line in (*result.differences, *result.notes):
-        print(line)
-    print(f"{result.summary()}; written to {args.output_file}")
+    last = f"{result.summary()}; written to {args.output_file}"
+    text = "\n".join([result.table(), *result.differences, *result.notes, last])
+    print_result({"file": args.output_file, **result.report()}, args.json, lambda _: text)

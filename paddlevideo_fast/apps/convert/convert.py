@@ -4,8 +4,9 @@ import collections
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import paddle
@@ -132,6 +133,12 @@ class Conversion:
         """How many tensors had which outcome, in one line."""
         counts = collections.Counter(row.outcome for row in self.rows)
         return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
+
+    def report(self) -> dict[str, Any]:
+        """The same as JSON values: how many tensors had which outcome, and what became of each."""
+        counts = collections.Counter(row.outcome for row in self.rows)
+        lines = {"differences": self.differences, "notes": self.notes}
+        return {"outcomes": dict(counts), **lines, "tensors": [asdict(row) for row in self.rows]}
 
     def problems(self, limit: int = 8) -> str:
         """What does not fit: the differences, and the first rows of each outcome."""

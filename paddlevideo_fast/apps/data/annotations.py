@@ -3,17 +3,18 @@
 import argparse
 import csv
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from paddlevideo_fast.apps.data.public_datasets import read_json, read_text
+from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import shown
 from paddlevideo_fast.io.files import as_path
-from paddlevideo_fast.jobs.flags import tool_parser
+from paddlevideo_fast.jobs.flags import share, tool_parser
 from paddlevideo_fast.jobs.list_lines import json_line
-from paddlevideo_fast.jobs.run import Provenance, ToolError, crc32_of, write_lines
+from paddlevideo_fast.jobs.run import Provenance, ToolError, classes_text, crc32_of, list_text, write_lines
 from paddlevideo_fast.loader.tables import Row
 
 _PATHS = {"activitynet": "v_{id}.mp4", "epic": "{id}.MP4"}
@@ -59,11 +60,16 @@ def convert(argv: Sequence[str] | None = None) -> int:
         write_lines(args.output_file, map(json_line, rows))
         if converted.classes:
             write_lines(args.output_file.parent / "classes.txt", converted.classes)
-            print(f"{args.output_file.parent / 'classes.txt'}: {len(converted.classes)} classes")
-    num_empty = converted.left_out
-    left_out = f"; {num_empty} empty or reversed spans are left out" if num_empty else ""
-    print(f"{args.output_file}: {len(rows)} lines{left_out}")
+            file = args.output_file.parent / "classes.txt"
+            print_result({"file": file, "num_classes": len(converted.classes)}, args.json, classes_text)
+    result = {"file": args.output_file, "num_lines": len(rows), "num_left_out": converted.left_out}
+    print_result(result, args.json, _as_text)
     return 0
+
+
+def _as_text(result: Mapping[str, Any]) -> str:
+    num_empty = result["num_left_out"]
+    return list_text(result) + (f"; {num_empty} empty or reversed spans are left out" if num_empty else "")
 
 
 def convert_parser() -> CommandParser:
@@ -85,6 +91,7 @@ def convert_parser() -> CommandParser:
     parser.add_argument("--subset", help="with activitynet: part to take, such as training (default: all)")
     text = "with epic: column of the labels (default verb_class)"
     parser.add_argument("--label", choices=_EPIC_LABELS, default="verb_class", help=text)
+    share(parser, "--json")
     return parser
 
 

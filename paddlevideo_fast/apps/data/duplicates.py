@@ -5,16 +5,17 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from paddlevideo_fast.apps.data.confirming import Part, confirm, confirmed, groups_of
 from paddlevideo_fast.apps.data.fingerprints import RATE, Fingerprint, Prints, Video
 from paddlevideo_fast.apps.data.matching import Match, Pairs, groups, matches
+from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.io.urls import shown_url
+from paddlevideo_fast.io.urls import masked, shown_url
 from paddlevideo_fast.jobs.executor import common_folder, located
 from paddlevideo_fast.jobs.list_lines import UNLISTABLE
 from paddlevideo_fast.jobs.run import (
@@ -56,20 +57,14 @@ class _Entry(NamedTuple):
     prints: Prints
 
     @property
-    def where(self) -> str:
-        """List, line, path and span, as messages have them."""
-        span = f", {self.record.span}" if self.record.span else ""
-        return f"{self.line}{printable(shown_url(self.record.path))}{span}"
-
-    @property
     def rank(self) -> tuple[int, int]:
         """Pixels of a picture, and length: the best of a group of copies has the largest."""
         return self.size[0] * self.size[1], len(self.prints.frame_hashes)
 
     def described(self) -> dict[str, Any]:
-        """What the file of pairs says of it."""
-        record = self.record
-        about = {"list": str(self.file), "line": record.line, "path": shown_url(record.path)}
+        """What the file of pairs says of it; a folder has no lines."""
+        record, line = self.record, self.record.line if self.line else None
+        about = {"list": str(self.file), "line": line, "path": shown_url(record.path)}
         return {**about, "labels": record.labels, **({"span": str(record.span)} if record.span else {})}
 
 
@@ -111,14 +106,16 @@ def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Li
         ]
         pairs = _confirmed(job, parts, alike)
         for where, cause in failures:
-            print(f"bad: {printable(where)}: {printable(cause)}")
-        _print_report(entries, pairs)
+            print_result({"kind": "bad", "file": masked(where), "cause": cause}, args.json, fault_text)
+        for finding in _findings(entries, pairs):
+            print_result(finding, args.json, _as_text)
         if args.output_file:
             write_lines(args.output_file, (json.dumps(_pair(entries, *one)) for one in pairs.items()))
         if args.write_clean:
             kept = [entries[number].record.line for number in _kept(entries, pairs)]
             write_entries(args.write_clean, own.header, [own.texts[line] for line in kept])
-            print(f"{args.write_clean}: {len(kept)} of {len(own.records)} are kept")
+            counts = {"num_lines": len(kept), "num_left_out": len(own.records) - len(kept)}
+            print_result({"kind": "list", "file": args.write_clean, **counts}, args.json, _as_text)
         if base:
             write_failures(base.with_suffix(".failures.txt"), failures)
     return EXIT_FAILURES if pairs or failures else 0
@@ -195,30 +192,36 @@ def _is_wanted(entries: Sequence[_Entry]) -> Callable[[int, int], bool]:
     return is_wanted
 
 
-def _print_report(entries: Sequence[_Entry], pairs: Pairs) -> None:
-    """Prints leaks, then conflicting labels, then groups, and the numbers of each."""
+def fault_text(fault: Mapping[str, Any]) -> str:
+    """What is printed of a file that is bad, or has something to note."""
+    return f"{fault['kind']}: {printable(fault['file'])}: {printable(fault['cause'])}"
+
+
+def _findings(entries: Sequence[_Entry], pairs: Pairs) -> Iterator[dict[str, Any]]:
+    """Leaks, then conflicting labels, then groups of copies, and the numbers of each."""
     leaks = {pair: match for pair, match in pairs.items() if not entries[pair[1]].is_own}
     inside = {pair: match for pair, match in pairs.items() if entries[pair[1]].is_own}
     conflicts = {pair: match for pair, match in inside.items() if _differ(entries, pair)}
-    for (one, other), match in leaks.items():
-        print(f"leak: {entries[one].where} is in {entries[other].where}, too ({_fit(match)})")
-    for (one, other), match in conflicts.items():
-        sides = (f"{entries[at].where} with {_labels(entries[at])}" for at in (one, other))
-        print(f"conflicting labels: {' and '.join(sides)} ({_fit(match)})")
+    for pair, match in {**leaks, **conflicts}.items():
+        yield _pair(entries, pair, match)
     copies = groups(inside)
     for number, group in enumerate(copies, 1):
         best, *rest = sorted(group, key=lambda at: entries[at].rank, reverse=True)
-        print(f"group {number} of {len(copies)}: {entries[best].where}")
+        videos = []
         for at in rest:
             direct = inside.get((min(best, at), max(best, at)))
-            fit = f" ({_fit(direct if best < at else direct.reversed())})" if direct else ""
-            print(f"  copy: {entries[at].where}{fit}")
-    num_copies = sum(len(group) - 1 for group in copies)
-    print(
-        f"videos compared: {sum(entry.is_own for entry in entries)}, "
-        f"leaks: {len({one for one, _ in leaks})}, pairs with conflicting labels: {len(conflicts)}, "
-        f"groups: {len(copies)}, copies in them: {num_copies}"
-    )
+            fit = (direct if best < at else direct.reversed())._asdict() if direct else {}
+            videos.append({**entries[at].described(), **fit})
+        numbers = {"number": number, "num_groups": len(copies)}
+        yield {"kind": "group", **numbers, "best": entries[best].described(), "copies": videos}
+    yield {
+        "kind": "summary",
+        "num_videos": sum(entry.is_own for entry in entries),
+        "num_leaks": len({one for one, _ in leaks}),
+        "num_conflicts": len(conflicts),
+        "num_groups": len(copies),
+        "num_copies": sum(len(group) - 1 for group in copies),
+    }
 
 
 def _differ(entries: Sequence[_Entry], pair: tuple[int, int]) -> bool:
@@ -226,13 +229,44 @@ def _differ(entries: Sequence[_Entry], pair: tuple[int, int]) -> bool:
     return one != other
 
 
-def _labels(entry: _Entry) -> str:
-    return f"label {', '.join(map(str, entry.record.labels)) or 'none'}"
+def _as_text(finding: Mapping[str, Any]) -> str:
+    """A finding as it is printed for people."""
+    kind = finding["kind"]
+    if kind == "leak":
+        one, other = map(_where, finding["videos"])
+        return f"leak: {one} is in {other}, too ({_fit(finding)})"
+    if kind == "conflict":
+        sides = (f"{_where(video)} with {_labels(video)}" for video in finding["videos"])
+        return f"conflicting labels: {' and '.join(sides)} ({_fit(finding)})"
+    if kind == "group":
+        first = "group {number} of {num_groups}: ".format_map(finding) + _where(finding["best"])
+        fits = (f" ({_fit(copy)})" if "length_sec" in copy else "" for copy in finding["copies"])
+        return "\n".join(
+            [first, *(f"  copy: {_where(copy)}{fit}" for copy, fit in zip(finding["copies"], fits))]
+        )
+    if kind == "list":
+        total = finding["num_lines"] + finding["num_left_out"]
+        return f"{finding['file']}: {finding['num_lines']} of {total} are kept"
+    return (
+        "videos compared: {num_videos}, leaks: {num_leaks}, pairs with conflicting labels: {num_conflicts}, "
+        "groups: {num_groups}, copies in them: {num_copies}"
+    ).format_map(finding)
 
 
-def _fit(match: Match) -> str:
-    mirrored = ", mirrored" * match.is_mirrored
-    return f"{match.length_sec:.4g} s alike, offset {match.offset_sec:+.4g} s{mirrored}"
+def _where(video: Mapping[str, Any]) -> str:
+    """List, line, path and span of a video, as messages have them."""
+    line = f"{video['list']}:{video['line']}: " if video["line"] else ""
+    span = f", {video['span']}" if "span" in video else ""
+    return f"{line}{printable(video['path'])}{span}"
+
+
+def _labels(video: Mapping[str, Any]) -> str:
+    return f"label {', '.join(map(str, video['labels'])) or 'none'}"
+
+
+def _fit(match: Mapping[str, Any]) -> str:
+    mirrored = ", mirrored" * match["is_mirrored"]
+    return f"{match['length_sec']:.4g} s alike, offset {match['offset_sec']:+.4g} s{mirrored}"
 
 
 def _pair(entries: Sequence[_Entry], pair: tuple[int, int], match: Match) -> dict[str, Any]:

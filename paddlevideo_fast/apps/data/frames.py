@@ -18,6 +18,7 @@ import numpy as np
 from paddlevideo_fast.apps.data.clips import find_clips
 from paddlevideo_fast.apps.data.sets import of_sets
 from paddlevideo_fast.apps.data.spans import OutputList, Part, Stored, is_listable, middle_of, open_part
+from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.command_line import CommandParser, add_options, count, option
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
@@ -218,7 +219,8 @@ def _extract(args: argparse.Namespace) -> int:
             stored = dict(zip(tasks, results))
             listed.write(stored, is_folder=True)
             if not any(result.cause for result in results):
-                print(f"{args.output}: frames of {len(results)} videos")
+                result = {"folder": args.output, "num_videos": len(results)}
+                print_result(result, args.json, "{folder}: frames of {num_videos} videos".format_map)
             return listed.report(stored, args.output / "failures.txt")
 
 

@@ -3,7 +3,6 @@
 import argparse
 import csv
 import random
-import sys
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,16 +10,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paddlevideo_fast.apps.data.clips import Clip, ReadClip, find_clips
-from paddlevideo_fast.apps.data.duplicates import Listed, report_duplicates
+from paddlevideo_fast.apps.data.duplicates import Listed, fault_text, report_duplicates
 from paddlevideo_fast.apps.data.sets import of_sets
 from paddlevideo_fast.apps.init.init_dataset import split
+from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError
 from paddlevideo_fast.io.files import as_path, read_names
 from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.io.urls import shown_url
+from paddlevideo_fast.io.urls import masked, shown_url
 from paddlevideo_fast.jobs.executor import located
 from paddlevideo_fast.jobs.flags import add_work, share, tool_parser
 from paddlevideo_fast.jobs.list_lines import UNLISTABLE, list_line
@@ -30,6 +30,7 @@ from paddlevideo_fast.jobs.run import (
     class_names,
     crc32_of,
     lines_of,
+    list_text,
     report_failures,
     write_entries,
     write_failures,
@@ -39,7 +40,6 @@ from paddlevideo_fast.jobs.work import Work
 from paddlevideo_fast.loader.annotations import VideoRecord, read_frame_list, read_video_list
 from paddlevideo_fast.loader.class_names import one_form
 from paddlevideo_fast.loader.tables import Row, is_table, list_rows
-from paddlevideo_fast.log import printable
 
 
 def write_list(file: Path, clips: Iterable[tuple[Clip, int]], root: Path | None) -> list[tuple[str, str]]:
@@ -80,6 +80,7 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument("--shuffle", help="shuffle the lines")
     parser.add_argument("--seed", help="decides the split and the shuffling (default 0)")
+    share(parser, "--json")
     return parser
 
 
@@ -125,7 +126,7 @@ def build(argv: Sequence[str] | None = None) -> int:
             if args.shuffle:
                 random.Random(args.seed).shuffle(listed)
             unlisted = write_list(file, listed, args.root if args.relative else None)
-            print(f"{file}: {len(listed) - len(unlisted)} lines")
+            print_result({"file": file, "num_lines": len(listed) - len(unlisted)}, args.json, list_text)
             left_out += unlisted
         write_lines(args.output / "classes.txt", names)
     return report_failures(left_out, len(left_out) + len(entries))
@@ -272,13 +273,12 @@ def _check(args: argparse.Namespace, against: Sequence[argparse.Namespace]) -> i
                 bad.append((where, cause))
             else:
                 lines.append(texts[record.line])
-        for file, result in zip(files, results):
-            for note in result.notes:
-                print(f"note: {printable(file.path)}: {note}")
-        for where, cause in [*bad, *shared]:
-            print(f"bad: {printable(where)}: {printable(cause)}")
-        intact = f"intact files: {len(lines)} of {len(records)}"
-        print(intact, file=sys.stderr if bad else sys.stdout)
+        notes = [(file.path, note) for file, result in zip(files, results) for note in result.notes]
+        for kind, faults in {"note": notes, "bad": [*bad, *shared]}.items():
+            for where, cause in faults:
+                print_result({"kind": kind, "file": masked(where), "cause": cause}, args.json, fault_text)
+        counts = {"kind": "summary", "num_files": len(records), "num_intact": len(lines)}
+        print_result(counts, args.json, "intact files: {num_intact} of {num_files}".format_map)
         if args.output_file:
             write_entries(args.output_file, header, lines)
             write_failures(args.output_file.with_suffix(".failures.txt"), bad)

@@ -17,7 +17,7 @@ With `--motions 2` two parts move at once, each in its own direction, and the cl
 
 import argparse
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,12 @@ import cv2
 import numpy as np
 
 from paddlevideo_fast.apps.data.encoding import write_h264
+from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.io.files import atomic_write, sweep
 from paddlevideo_fast.io.locks import LOCK, only_writer
 from paddlevideo_fast.jobs.executor import Executor, run_all
-from paddlevideo_fast.jobs.flags import tool_parser
+from paddlevideo_fast.jobs.flags import share, tool_parser
 from paddlevideo_fast.jobs.run import Provenance, ToolError, earlier_run, lines_of, write_lines
 from paddlevideo_fast.loader.tables import Row
 
@@ -146,8 +147,10 @@ def make(argv: Sequence[str] | None = None) -> int:
     """
     args, options = _parse(argv)
     output: Path = args.output
+    counts = {"num_train": args.train, "num_valid": args.valid, "num_classes": len(options["classes"])}
+    result = {"output": output, **counts}
     if _is_complete(output, options):
-        print(f"{output}: complete already, nothing to do")
+        print_result({**result, "is_new": False}, args.json, _as_text)
         return 0
     classes = options["classes"]
     shown = _shown(classes, args.motions)
@@ -170,8 +173,15 @@ def make(argv: Sequence[str] | None = None) -> int:
                 rows.append((name, Row(0, name, tuple(labels))))
             write_lines(output / list_name, lines_of(rows, args.motions > 1)[0])
         write_lines(output / "classes.txt", classes)
-    print(f"{output}: {args.train} training and {args.valid} validation clips of {len(classes)} classes")
+    print_result({**result, "is_new": True}, args.json, _as_text)
     return 0
+
+
+def _as_text(result: Mapping[str, Any]) -> str:
+    if not result["is_new"]:
+        return f"{result['output']}: complete already, nothing to do"
+    text = "{output}: {num_train} training and {num_valid} validation clips of {num_classes} classes"
+    return text.format_map(result)
 
 
 def _shown(classes: Sequence[str], num_motions: int) -> list[str]:
@@ -212,6 +222,7 @@ def make_parser() -> CommandParser:
     parser.add_argument("--motions", type=int, choices=(1, 2), default=1, help=text)
     parser.add_argument("--seed", help="random seed (default 0)")
     parser.add_argument("--workers")
+    share(parser, "--json")
     return parser
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from paddlevideo_fast.apps.data.spans import (
     part_name,
     refuse_boxes,
 )
+from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.decode import FrameFolderReader, VideoReader
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, decode_image, is_jpeg, read_image
@@ -36,6 +37,7 @@ from paddlevideo_fast.jobs.run import (
     ToolError,
     crc32_of,
     digest_of,
+    list_text,
     report_failures,
     stop_if_disk_fails,
 )
@@ -186,8 +188,8 @@ def pack(argv: Sequence[str] | None = None) -> int:
             if is_table(args.list):
                 listed = OutputList(args.list, records, [one.name for one in sources], args.output)
                 num_lines = listed.write(_stored(args, sources))
-                print(f"{listed.file}: {num_lines} lines")
-            return _report(args.output, packed)
+                print_result({"file": listed.file, "num_lines": num_lines}, args.json, list_text)
+            return _report(args, packed)
 
 
 def pack_parser() -> CommandParser:
@@ -315,19 +317,22 @@ def _find_done(output: Path, tasks: Sequence[Task], overwrite: bool, is_whole: b
     return done
 
 
-def _report(output: Path, packed: Sequence[_Packed]) -> int:
+def _report(args: argparse.Namespace, packed: Sequence[_Packed]) -> int:
     """Prints the summary, writes failures.txt, and returns the exit code."""
-    num_videos = sum(shard.num_videos for shard in packed)
-    num_frames = sum(shard.num_frames for shard in packed)
-    num_bytes = sum(shard.num_bytes for shard in packed)
-    each = f", {num_bytes / num_frames / 1000:.1f} kB a frame" if num_frames else ""
-    print(
-        f"{output}: {num_videos} videos, {num_frames} frames in {len(packed)} shards; "
-        f"{num_bytes / 1e6:.1f} MB{each}"
-    )
+    keys = ("num_videos", "num_frames", "num_bytes")
+    counts = {key: sum(getattr(shard, key) for shard in packed) for key in keys}
+    print_result({"folder": args.output, "num_shards": len(packed), **counts}, args.json, _as_text)
+    num_videos, output = counts["num_videos"], args.output
     failures = [failure for shard in packed for failure in shard.failures]
     hint = "; to try them again, delete the .index of their shards, or give --overwrite"
     return report_failures(failures, num_videos + len(failures), output / "failures.txt", hint)
+
+
+def _as_text(result: Mapping[str, Any]) -> str:
+    num_frames, num_bytes = result["num_frames"], result["num_bytes"]
+    text = "{folder}: {num_videos} videos, {num_frames} frames in {num_shards} shards; ".format_map(result)
+    each = f", {num_bytes / num_frames / 1000:.1f} kB a frame" if num_frames else ""
+    return f"{text}{num_bytes / 1e6:.1f} MB{each}"
 
 
 # --- one video

@@ -14,10 +14,18 @@ from typing import Any, NamedTuple
 
 from paddlevideo_fast.apps.data.clips import Clip, by_name, find_clips
 from paddlevideo_fast.apps.data.lists import write_list
+from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.jobs.flags import tool_parser
-from paddlevideo_fast.jobs.run import Provenance, ToolError, crc32_of, report_failures, write_lines
+from paddlevideo_fast.jobs.flags import share, tool_parser
+from paddlevideo_fast.jobs.run import (
+    Provenance,
+    ToolError,
+    classes_text,
+    crc32_of,
+    report_failures,
+    write_lines,
+)
 
 _MAX_DEPTH = 3  # such as train/<class>/<video>
 _MANY_MISSING = 0.1
@@ -314,6 +322,7 @@ def _parser(tool: Callable[..., int]) -> CommandParser:
             was="--split",
             help="which splits (default all)",
         )
+    share(parser, "--json")
     return parser
 
 
@@ -424,10 +433,13 @@ def _write(
             _report_missing(args.output / file, absent, len(labels), args.root)
             if present:
                 unlisted = write_list(args.output / file, present, args.root if relative else None)
-                print(f"{args.output / file}: {len(present) - len(unlisted)} of {len(labels)} clips")
+                counts = {"num_lines": len(present) - len(unlisted), "num_clips": len(labels)}
+                text = "{file}: {num_lines} of {num_clips} clips"
+                print_result({"file": args.output / file, **counts}, args.json, text.format_map)
                 left_out += unlisted
         write_lines(args.output / "class_names.txt", names)
-        print(f"{args.output / 'class_names.txt'}: {len(names)} classes")
+        result = {"file": args.output / "class_names.txt", "num_classes": len(names)}
+        print_result(result, args.json, classes_text)
     return report_failures(left_out, len(clip_of))
 
 

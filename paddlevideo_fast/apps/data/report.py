@@ -17,6 +17,7 @@ import numpy as np
 from paddlevideo_fast.apps.data.facts import NUM_FRAMES, Facts, Video
 from paddlevideo_fast.apps.data.lists import read_records
 from paddlevideo_fast.apps.data.sets import of_sets
+from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.extensions.report.page import Page, Section
@@ -142,12 +143,16 @@ def _report(args: argparse.Namespace) -> int:
         judged = {"labels judged": f"{len(predictions):,} of {len(records):,}"} if args.run else {}
         write_page(output, summary.page(str(source), findings, judged))
     counts = Counter(one.finding for one in findings)
-    print(f"{output / PAGE}: {len(records)} videos")
-    for what, told in judged.items():
-        print(f"  {what}: {told}")
-    for finding, number in counts.most_common():
-        print(f"  {finding}: {number}")
+    result = {"file": output / PAGE, "num_videos": len(records), "findings": dict(counts.most_common())}
+    print_result({**result, "num_judged": len(predictions) if args.run else None}, args.json, _as_text)
     return EXIT_FAILURES if counts["cannot be read"] else 0
+
+
+def _as_text(result: Mapping[str, Any]) -> str:
+    judged, total = result["num_judged"], result["num_videos"]
+    counts = {"labels judged": f"{judged:,} of {total:,}"} if judged is not None else {}
+    lines = (f"  {what}: {number}" for what, number in {**counts, **result["findings"]}.items())
+    return "\n".join([f"{result['file']}: {total} videos", *lines])
 
 
 def _videos(records: Sequence[VideoRecord], kind: str) -> list[Video]:

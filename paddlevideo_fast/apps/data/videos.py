@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import av
@@ -10,6 +10,7 @@ import av
 from paddlevideo_fast.apps.data.encoding import PRESETS, PrepareError, Settings, prepare
 from paddlevideo_fast.apps.data.sets import of_sets
 from paddlevideo_fast.apps.data.spans import OutputList, Part, Stored, middle_of
+from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError
@@ -172,12 +173,18 @@ def _prepare(args: argparse.Namespace) -> int:
             write_lines(args.output / _MANIFEST, (json.dumps(manifest[name]) for name in sorted(manifest)))
         listed.write(stored)
         if good:
-            before_bytes, after = (
-                sum(one[f"bytes_{when}"] for one in good.values()) for when in ("before", "after")
-            )
-            print(f"{args.output}: {len(good)} videos, {len(good.keys() - before.keys())} of them new")
-            print(f"bytes: {before_bytes} before, {after} after ({after / before_bytes:.2f})")
+            sizes = {key: sum(one[key] for one in good.values()) for key in ("bytes_before", "bytes_after")}
+            counts = {"num_videos": len(good), "num_new": len(good.keys() - before.keys())}
+            print_result({"folder": args.output, **counts, **sizes}, args.json, _as_text)
         return listed.report(stored, args.output / f"{args.list.stem}.failures.txt")
+
+
+def _as_text(result: Mapping[str, Any]) -> str:
+    text = (
+        "{folder}: {num_videos} videos, {num_new} of them new\n"
+        "bytes: {bytes_before} before, {bytes_after} after"
+    )
+    return f"{text.format_map(result)} ({result['bytes_after'] / result['bytes_before']:.2f})"
 
 
 def prepare_list_parser() -> CommandParser:

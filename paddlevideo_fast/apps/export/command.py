@@ -10,8 +10,8 @@ Examples:
 import argparse
 import re
 
-from paddlevideo_fast.cli.command import add_config_arguments, find_weights, load_for_run
-from paddlevideo_fast.command_line import CommandParser, count
+from paddlevideo_fast.cli.command import add_config_arguments, find_weights, load_for_run, print_result
+from paddlevideo_fast.command_line import JSON, CommandParser, count
 
 OPSET_VERSION = 13
 _NEEDED = {
@@ -118,6 +118,7 @@ def build_parser(is_script: bool = False) -> argparse.ArgumentParser:
         rare=True,
         help="ONNX opset version; a later one is taken if an operator needs it (default 13)",
     )
+    parser.add_argument("--json", **JSON)
     return parser
 
 
@@ -163,4 +164,4 @@ def run(args: argparse.Namespace) -> None:
     weights = find_weights(args.weights, cfg, args.config)
     files = export_model(cfg, weights, args.output, args.save_name, options)
     for file in files.all:
-        print(file)
+        print_result({"file": file}, args.json, "{file}".format_map)

@@ -39,8 +39,8 @@ from paddlevideo_fast.apps.init.new_config import (
     recipe_of,
 )
 from paddlevideo_fast.apps.zoo.zoo import has_weights, source_of_weights
-from paddlevideo_fast.cli.command import quiet_import, say
-from paddlevideo_fast.command_line import PROGRAM, CommandParser, count
+from paddlevideo_fast.cli.command import print_result, quiet_import, say
+from paddlevideo_fast.command_line import JSON, PROGRAM, CommandParser, count
 from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.decode import Span
@@ -130,6 +130,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="frames of each file to decode: some, three of them (default); all, every frame",
     )
     parser.add_argument("--workers", type=count(0), default=num_cores(), help="processes (default: all CPUs)")
+    parser.add_argument("--json", **JSON)
     return parser
 
 
@@ -200,7 +201,9 @@ def _run(args: argparse.Namespace) -> int:
         for side in init_dataset.SIDES if earlier else ():
             for other in {*init_dataset.ENDINGS} - {ending}:
                 (args.output / f"{side}{other}").unlink(missing_ok=True)
-    _tell(source, counts, numbers, kept, traits, remarks)
+    print_result(_facts(args.output, counts, numbers, kept, traits), args.json, _as_text)
+    for remark in remarks:
+        print_result({"kind": "note", "text": remark}, args.json, _as_text)
     for warning in _warnings(source, probes, counts, recipe):
         say(f"warning: {warning}")
     has_failures = report_failures(left_out, len(probes), args.output / "failures.txt")
@@ -211,11 +214,12 @@ def _run(args: argparse.Namespace) -> int:
             other = Recipe(recipe_of(network, has_gpu))
             return config_text(other, source, args.output, numbers, ending)[0]
 
-        for line in _prices(args, recipe, options, numbers["valid"], has_gpu, on_features, text_of):
-            print(line)
+        for result in _prices(args, recipe, options, numbers["valid"], has_gpu, on_features, text_of):
+            print_result(result, args.json, _as_text)
         if options and (better := choice.advice(has_gpu)):
-            print(f"or: {better}")
-    _tell_next(args, recipe, numbers["train"], on_features)
+            print_result({"kind": "or", "text": better}, args.json, _as_text)
+    for result in _next(args, recipe, numbers["train"], on_features):
+        print_result(result, args.json, _as_text)
     return EXIT_FAILURES if has_failures else 0
 
 
@@ -280,8 +284,8 @@ def _prices(
     has_gpu: bool,
     on_features: bool,
     text_of: Callable[[str], str],
-) -> Iterator[str]:
-    """What the recipe does and how long it takes here, and the same of other ways, a line each.
+) -> Iterator[dict[str, Any]]:
+    """What the recipe does and how long it takes here, and the same of other ways.
 
     Args:
         args: of the command.
@@ -296,22 +300,24 @@ def _prices(
     def times_of(config: Path) -> choice.Times | None:
         return None if args.no_measure else choice.training_times(config, num_valid)
 
-    def price(times: choice.Times | None, on_features: bool = False) -> str:
-        return f"; training takes {times.in_words(on_features)} on this machine" if times else ""
+    def price(times: choice.Times | None, on_features: bool = False) -> dict[str, str]:
+        return {"time": times.in_words(on_features)} if times else {}
 
     times = times_of(args.output / CONFIG_FILE)
     reason = options[0].reason if options else "as you have said"
-    head = "only its head trains, on stored features, since there are many videos for a CPU"
-    yield f"recipe: {recipe.name} {reason}{f'; {head}' if on_features else ''}{price(times, on_features)}"
+    if on_features:
+        reason += "; only its head trains, on stored features, since there are many videos for a CPU"
+    yield {"kind": "recipe", "recipe": recipe.name, "reason": reason, **price(times, on_features)}
     if recipe.pretrained and not has_gpu:
         other = "the whole network trains" if on_features else "only the head trains, on stored features"
-        words = "  and then  ".join(_trainings(args, not on_features))
-        yield f"instead: {other}{price(times, not on_features)}:  {words}"
+        commands = _trainings(args, not on_features)
+        yield {"kind": "instead", "reason": other, **price(times, not on_features), "commands": commands}
     trial = args.output / ".other_recipe.yaml"
     for option in options[1:]:
         try:
             atomic_write_text(trial, text_of(option.network))
-            yield f"instead: --recipe {option.network} {option.reason}{price(times_of(trial))}"
+            ways = {"kind": "instead", "recipe": option.network, "reason": option.reason}
+            yield {**ways, **price(times_of(trial))}
         finally:
             trial.unlink(missing_ok=True)
 
@@ -477,45 +483,80 @@ def _provenance(args: argparse.Namespace, source: Source) -> Provenance:
     return Provenance("init", options, lists, str(args.source))
 
 
-def _tell(
-    source: Source,
+def _facts(
+    output: Path,
     counts: Mapping[str, Counter],
     numbers: Mapping[str, int],
     probes: Sequence[Probe],
     traits: choice.Traits,
-    remarks: Sequence[str],
-) -> None:
-    width = min(max([5, *(len(printable(name)) for name in source.classes)]), 40)
-    print(f"{'class':<{width}}{'train':>8}{'valid':>8}")
-    for name in source.classes[:_NUM_COUNTED]:
-        print(f"{printable(name):<{width}}{counts['train'][name]:>8}{counts['valid'][name]:>8}")
-    if len(source.classes) > _NUM_COUNTED:
-        print(f"... and {len(source.classes) - _NUM_COUNTED} more classes")
-    print(f"{'all':<{width}}{numbers['train']:>8}{numbers['valid']:>8}")
-    sizes = Counter(probed.size for probed in probes)
-    (wide, high), number = sizes.most_common(1)[0]
+) -> dict[str, Any]:
+    """What is in the set."""
     seconds = [probed.seconds for probed in probes]
-    shapes = f"{wide}×{high} px" if len(sizes) == 1 else f"{len(sizes)} sizes, {number} of {wide}×{high} px"
-    print(
-        f"{len(probes)} videos of {shapes}; {duration(sum(seconds))} in all, {min(seconds):.1f} to "
-        f"{max(seconds):.1f} s each, median {traits.seconds:.1f} s"
+    return {
+        "kind": "set",
+        "folder": output,
+        "classes": {name: {side: count[name] for side, count in counts.items()} for name in counts["train"]},
+        "all": {side: numbers[side] for side in counts},
+        "num_videos": len(probes),
+        "sizes": [[*size, number] for size, number in Counter(one.size for one in probes).most_common()],
+        "seconds": {"all": sum(seconds), "min": min(seconds), "max": max(seconds), "median": traits.seconds},
+        "still": traits.still,
+    }
+
+
+def _facts_text(facts: Mapping[str, Any]) -> str:
+    names = [printable(name) for name in facts["classes"]]
+    width = min(max(5, *map(len, names)), 40)
+    lines = [f"{'class':<{width}}{'train':>8}{'valid':>8}"]
+    for name, row in [*zip(names, facts["classes"].values())][:_NUM_COUNTED]:
+        lines.append(f"{name:<{width}}{row['train']:>8}{row['valid']:>8}")
+    if len(names) > _NUM_COUNTED:
+        lines.append(f"... and {len(names) - _NUM_COUNTED} more classes")
+    lines.append(f"{'all':<{width}}{facts['all']['train']:>8}{facts['all']['valid']:>8}")
+    (wide, high, number), *others = facts["sizes"]
+    shapes = f"{wide}×{high} px"
+    if others:
+        shapes = f"{1 + len(others)} sizes, {number} of {shapes}"
+    seconds = facts["seconds"]
+    lines.append(
+        f"{facts['num_videos']} videos of {shapes}; {duration(seconds['all'])} in all, "
+        f"{seconds['min']:.1f} to {seconds['max']:.1f} s each, median {seconds['median']:.1f} s"
     )
-    print(f"in the median video, {traits.still:.0%} of the picture stays the same")
-    for remark in remarks:
-        print(f"note: {remark}")
+    lines.append(f"in the median video, {facts['still']:.0%} of the picture stays the same")
+    return "\n".join(lines)
 
 
-def _tell_next(args: argparse.Namespace, recipe: Recipe, num_train: int, on_features: bool) -> None:
+def _as_text(result: Mapping[str, Any]) -> str:
+    """A result as it is printed for people."""
+    kind = result["kind"]
+    if kind == "set":
+        return _facts_text(result)
+    if kind == "next":
+        return f"next: {result['command']}  # {result['text']}"
+    if "text" in result:
+        return f"{kind}: {result['text']}"
+    name = {"recipe": "{recipe} ", "instead": "--recipe {recipe} "}[kind] if "recipe" in result else ""
+    time = "; training takes {time} on this machine" if "time" in result else ""
+    commands = f":  {'  and then  '.join(result['commands'])}" if "commands" in result else ""
+    return f"{kind}: {name}{{reason}}{time}".format_map(result) + commands
+
+
+def _next(
+    args: argparse.Namespace, recipe: Recipe, num_train: int, on_features: bool
+) -> Iterator[dict[str, str]]:
+    """What is missing for a training, and the commands to type."""
+    missing = []
     if recipe.fine_tuning and num_train < CLIPS_OF_TRAINING and args.recipe:
-        print(
-            f"first: {recipe.name} starts from random weights, and {num_train} videos are few for that; "
+        missing.append(
+            f"{recipe.name} starts from random weights, and {num_train} videos are few for that; "
             f"--recipe {recipe.fine_tuning} fine-tunes trained weights"
         )
     if recipe.downloads and importlib.util.find_spec("aiohttp") is None:
-        print('first: pip install "paddlevideo_fast[remote]"  brings what downloads the weights')
+        missing.append('pip install "paddlevideo_fast[remote]"  brings what downloads the weights')
     if recipe.pretrained and not recipe.downloads and not has_weights(recipe.pretrained):
         advice = source_of_weights(recipe.pretrained) or "check MODEL.backbone.pretrained"
-        print(f"first: {recipe.pretrained} is missing; {advice}")
+        missing.append(f"{recipe.pretrained} is missing; {advice}")
+    yield from ({"kind": "first", "text": text} for text in missing)
     folder = shlex.quote(str(args.output))
     *before, training = _trainings(args, on_features)
     for words, what in (
@@ -524,4 +565,4 @@ def _tell_next(args: argparse.Namespace, recipe: Recipe, num_train: int, on_feat
         (f"{PROGRAM} data report {folder}", "shows its videos and what is unusual on a page"),
         (f"{PROGRAM} doctor {folder}", "says what limits the training and what would make it faster"),
     ):
-        print(f"next: {words}  # {what}")
+        yield {"kind": "next", "command": words, "text": what}

@@ -8,6 +8,7 @@ from paddlevideo_fast.apps.data.annotations import convert
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.jobs.run import ToolError
 from paddlevideo_fast.loader.annotations import read_video_list
+from tests.support.json_lines import entries_of
 
 
 @pytest.fixture
@@ -44,14 +45,17 @@ def test_activitynet(run, tmp_path, capfd):
     assert (tmp_path / "classes.txt").read_text() == "Archery\nWalking\nZumba\n"  # of all subsets
 
 
-def test_epic(run):
+def test_epic(run, capfd):
     text = (
         "narration_id,participant_id,video_id,start_timestamp,stop_timestamp,start_frame,verb,verb_class\n"
         "P01_01_0,P01,P01_01,00:00:00.14,00:00:03.37,8,open,3\n"
         "P02_09_1,P02,P02_09,01:02:03.50,01:02:04,9,close,4\n"
         "P02_09_2,P02,P02_09,00:00:05,00:00:04,9,close,4\n"
     )
-    records = read_video_list(run("epic", "e.csv", text))
+    listed = run("epic", "e.csv", text, "--json")
+    printed = entries_of(capfd.readouterr().out)
+    assert printed == [{"file": str(listed), "num_lines": 2, "num_left_out": 1}]
+    records = read_video_list(listed)
     assert [(one.path, one.labels, one.group) for one in records] == [
         ("P01_01.MP4", (3,), "P01"),
         ("P02_09.MP4", (4,), "P02"),

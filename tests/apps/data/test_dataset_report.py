@@ -18,6 +18,7 @@ from paddlevideo_fast.jobs.run import write_lines
 from paddlevideo_fast.loader.annotations import VideoRecord, read_video_list
 from paddlevideo_fast.loader.tables import list_rows
 from tests.support.browser import Browser
+from tests.support.json_lines import entries_of
 from tests.support.numbered_clips import write_clip
 
 
@@ -135,9 +136,12 @@ def test_a_second_run_looks_at_what_has_changed(videos, tmp_path, capsys):
     first = findings(tmp_path / "out")
     flat(root / "03.mp4", 16)
     capsys.readouterr()
-    main(words(root, tmp_path / "out"))
+    main(words(root, tmp_path / "out", "--json"))
     # one has changed, and one could not be read
-    assert "30 of 32 are done already" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "30 of 32 are done already" in err
+    (result,) = entries_of(out)
+    assert (result["num_videos"], result["findings"]["cannot be read"], result["num_judged"]) == (32, 1, None)
     second = findings(tmp_path / "out")
     new = [one for one in second if one not in first]
     assert ("black", str(root / "03.mp4")) in {(one["finding"], one["path"]) for one in new}

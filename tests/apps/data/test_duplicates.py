@@ -19,6 +19,7 @@ from paddlevideo_fast.apps.data.lists import check
 from paddlevideo_fast.apps.data.matching import Match, align, candidates, distance, groups, matches
 from paddlevideo_fast.apps.data.motion import render_clip
 from paddlevideo_fast.errors import PaddleVideoFastError
+from tests.support.json_lines import entries_of
 from tests.support.numbered_clips import write_matrix
 
 NUM_FRAMES, FPS = 72, 24
@@ -145,6 +146,17 @@ def test_leaks_come_first_then_conflicting_labels(root, tmp_path, capsys):
     assert "a.mp4 with label 1, 2 and " in lines[3]
     assert "logo.mp4 with label 3 (" in lines[3]
     assert clean.read_text() == "path,label,group\nlarge.mp4,4,x\n"
+    printed = entries_of(run(capsys, *given, "--json").out)
+    assert [one["kind"] for one in printed] == [
+        *["leak"] * 3,
+        "conflict",
+        "group",
+        "group",
+        "summary",
+        "list",
+    ]
+    assert [(one["line"], one["labels"]) for one in printed[0]["videos"]] == [(3, [1, 2]), (1, [1])]
+    assert (printed[6]["num_leaks"], printed[6]["num_copies"], printed[7]["num_lines"]) == (3, 2, 1)
     assert check(["--list", str(clean), "--data_prefix", str(root), "--workers=1"]) == 0
 
 

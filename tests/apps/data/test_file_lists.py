@@ -7,6 +7,7 @@ import pytest
 from paddlevideo_fast.apps.data.lists import check
 from paddlevideo_fast.apps.init.init_dataset import find
 from paddlevideo_fast.jobs.run import ToolError
+from tests.support.json_lines import entries_of
 from tests.support.numbered_clips import write_clip
 
 BUILD, CHECK = "data/build_file_list.py", "data/check_videos.py"
@@ -39,7 +40,9 @@ def test_frames_and_given_class_names(rawframes_dataset, run_script, tmp_path):
     (tmp_path / "names.txt").write_text("class2\nclass0\nclass1\nnobody\n")
     (tmp_path / "out").mkdir()
     options = ["--valid-share=0", "--relative", "--class_names", tmp_path / "names.txt"]
-    run_script(BUILD, rawframes_dataset.root, *options, "--out_list_path", tmp_path / "out")
+    options += ["--out_list_path", tmp_path / "out", "--json"]
+    done = run_script(BUILD, rawframes_dataset.root, *options)
+    assert entries_of(done.stdout) == [{"file": str(tmp_path / "out/train.list"), "num_lines": 6}]
     assert (tmp_path / "out/train.list").read_text().splitlines() == [
         "class2/clip2 12 0",
         "class2/clip5 12 0",
@@ -82,8 +85,8 @@ def test_check_names_bad_videos(videos, broken_videos, run_script, tmp_path):
     assert f"bad: {broken_videos['missing']}: no such file" in done.stdout
     failures = [line.split("\t") for line in (tmp_path / "clean.failures.txt").read_text().splitlines()]
     assert [f"{path} 1" for path, _ in failures] == bad
-    assert [f"bad: {path}: {cause}" for path, cause in failures] == done.stdout.splitlines()[-5:]
-    assert "intact files: 2 of 7" in done.stderr
+    told = [*(f"bad: {path}: {cause}" for path, cause in failures), "intact files: 2 of 7"]
+    assert done.stdout.splitlines()[-6:] == told
     assert run_script(CHECK, "--list", tmp_path / "clean.list").returncode == 0
 
 
@@ -98,15 +101,19 @@ def test_check_notes_what_is_unusual_and_whole(tmp_path, capsys):
 
 
 def test_check_folder_and_frames(videos, rawframes_dataset, run_script, tmp_path):
-    assert "intact files: 6 of 6" in run_script(CHECK, videos).stdout
+    done = run_script(CHECK, videos, "--json")
+    assert entries_of(done.stdout) == [{"kind": "summary", "num_files": 6, "num_intact": 6}]
     root = tmp_path / "frames"
     shutil.copytree(rawframes_dataset.root, root)
     options = ["--list", root / "frames.list", "--kind=frames", "--data-prefix", root]
     assert "intact files: 6 of 6" in run_script(CHECK, *options).stdout
     (root / "class1/clip1/img_00004.jpg").unlink()
-    done = run_script(CHECK, *options, check=False)
+    done = run_script(CHECK, *options, "--json", check=False)
     assert done.returncode == 1
-    assert "img_00004.jpg" in done.stdout
+    bad, summary = entries_of(done.stdout)
+    assert (bad["kind"], bad["file"]) == ("bad", str(root / "class1/clip1"))
+    assert "img_00004.jpg" in bad["cause"]
+    assert (summary["num_files"], summary["num_intact"]) == (6, 5)
 
 
 def test_metadata_of_hugging_face(videos, tmp_path, capsys):

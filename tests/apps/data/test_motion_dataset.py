@@ -13,6 +13,7 @@ from paddlevideo_fast.apps.data.motion import CLASSES, draw_states, render_clip
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.jobs.run import read_provenance
 from tests.support.content import run_and_kill
+from tests.support.json_lines import entries_of
 
 REPO = Path(__file__).resolve().parents[3]
 SCRIPT = "data/make_motion_dataset.py"
@@ -42,7 +43,8 @@ def test_two_motions_at_once_are_two_labels(run_script, tmp_path):
     assert len(pairs) == len(entries) == 24
     assert all(CLASSES[names[one]][0] != CLASSES[names[other]][0] for one, other in pairs)
     assert all((tmp_path / "set" / entry["path"]).is_file() for entry in entries)
-    assert "nothing to do" in run_script(SCRIPT, "--output", tmp_path / "set", *options).stdout
+    (result,) = entries_of(run_script(SCRIPT, "--output", tmp_path / "set", *options, "--json").stdout)
+    assert (result["is_new"], result["num_train"], result["num_valid"]) == (False, 24, 5)
     refused = run_script(SCRIPT, "--output", tmp_path / "set", *options[:4], "--workers=1", check=False)
     assert "made with another motions" in refused.stderr
 

@@ -8,6 +8,7 @@ import pytest
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.sources.packed.packed import open_shards
 from tests.support.content import content
+from tests.support.json_lines import entries_of
 
 SCRIPT = "data/pack_frames.py"
 REPO = Path(__file__).resolve().parents[3]
@@ -77,7 +78,9 @@ def test_videos(videos, run_script, tmp_path, frame_number):
 
 
 def test_frames_are_never_enlarged(videos, run_script, tmp_path):
-    pack(run_script, videos, tmp_path / "out")
+    done = pack(run_script, videos, tmp_path / "out", "--json")
+    (result,) = entries_of(done.stdout)
+    assert (result["num_videos"], result["num_frames"], result["num_shards"]) == (5, 60, 1)
     assert frames_of(tmp_path / "out")["clip 0"].shape[1:3] == (64, 96)
 
 

@@ -19,6 +19,7 @@ from paddlevideo_fast.loader.annotations import read_video_list
 from tests.support.content import run_and_kill
 from tests.support.exact_corpus import CORPUS, write_corpus_clip
 from tests.support.forking import Fresh
+from tests.support.json_lines import entries_of
 from tests.support.numbered_clips import read_number
 
 REPO = Path(__file__).resolve().parents[3]
@@ -288,8 +289,10 @@ def test_does_again_only_what_changed(prepare, videos, make_clip):
     assert "3 videos, 2 of them new" in done.stdout
     assert made[0].stat().st_mtime_ns == before[0]
     assert [len(frames_of(path)) for path in made] == [10, 15, 12]
-    _, done = prepare(*videos)
-    assert "3 videos, 0 of them new" in done.stdout
+    _, done = prepare(*videos, options=["--json"])
+    (result,) = entries_of(done.stdout)
+    assert (result["folder"], result["num_videos"], result["num_new"]) == (str(out), 3, 0)
+    assert result["bytes_after"] == sum(path.stat().st_size for path in made)
     _, done = prepare(*videos, options=["--preset", "intra"])
     assert "3 videos, 3 of them new" in done.stdout
     assert all(packet.is_keyframe for path in made for packet in packets_of(path)[1])

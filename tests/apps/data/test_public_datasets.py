@@ -10,6 +10,7 @@ from paddlevideo_fast.apps.data.public_datasets import k400, ssv2, ucf101
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader import ClipRequest, build_dataset, read_class_names
+from tests.support.json_lines import entries_of
 
 REPO = Path(__file__).resolve().parents[3]
 CONFIGS = REPO / "configs" / "recognition" / "tsm"
@@ -130,10 +131,14 @@ def test_k400_frames(here, capsys):
     put_frames("data/k400/rawframes/zumba/-aaaaaaaaa2_001234_001244.mp4", count=3)
     put_frames("data/k400/rawframes/zumba/bbbbbbbbbb0_000001_000011")
     Path("data/k400/rawframes/zumba/aaaaaaaaaa0_000010_000020").mkdir()
-    assert k400(["--kind=frames"]) == 0
+    assert k400(["--kind=frames", "--json"]) == 0
     assert lines("data/k400/train_frames.list") == ["zumba/-aaaaaaaaa2_001234_001244.mp4 3 3"]
     assert lines("data/k400/val_frames.list") == ["zumba/bbbbbbbbbb0_000001_000011 2 3"]
-    assert "aaaaaaaaaa0_000010_000020: no frame 'img_*', left out" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "aaaaaaaaaa0_000010_000020: no frame 'img_*', left out" in err
+    train, valid, names = entries_of(out)
+    assert train == {"file": "data/k400/train_frames.list", "num_lines": 1, "num_clips": 4}
+    assert (valid["num_lines"], names["num_classes"]) == (1, 4)
     assert not Path("data/k400/train.list").exists()
     cfg = load_config(CONFIGS / "tsm_k400_frames.yaml")
     data = build_dataset(cfg["DATASET"]["train"], cfg["PIPELINE"]["train"], training=True, seed=0)

@@ -25,6 +25,7 @@ from paddlevideo_fast.errors import (
 )
 from tests.apps.conftest import close, logits_of
 from tests.support.forking import Fresh
+from tests.support.json_lines import entries_of
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM_SUFFIX = PADDLE_SUFFIXES[0]
@@ -184,8 +185,8 @@ def test_the_lines_of_paddle_itself_stay_off_the_console(trained, tmp_path):
 
 def test_the_command(trained, tmp_path, run):
     words = ["export", "-c", "tsm_motion", "-w", trained("tsm").weights, "--output", tmp_path / "out"]
-    code, out, _ = run(*words, "--save_name", "net", "--override", "seed=1")
-    written = out.split()
+    code, out, _ = run(*words, "--save_name", "net", "--override", "seed=1", "--json")
+    written = [entry["file"] for entry in entries_of(out)]
     assert code == 0
     assert [Path(path).name for path in written] == [f"net{PROGRAM_SUFFIX}", "net.pdiparams", "net.yaml"]
     assert all(Path(path).is_file() for path in written)

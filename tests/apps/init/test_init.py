@@ -23,6 +23,7 @@ from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.extensions.features.recipe import file_states
 from paddlevideo_fast.loader.annotations import read_video_list
 from paddlevideo_fast.loader.tables import list_rows
+from tests.support.json_lines import entries_of
 
 
 @pytest.fixture(scope="module")
@@ -108,15 +109,20 @@ def test_a_folder_of_classes(run, folder, tmp_path, capfd):
 
 
 def test_the_config_trains_from_another_folder(run, folder, tmp_path, monkeypatch, capfd):
-    run(folder, "--output", "my_set")
-    told = capfd.readouterr().out
+    run(folder, "--output", "my_set", "--json")
+    facts, *others = entries_of(capfd.readouterr().out)
     path = tmp_path / "my_set" / "config.yaml"
     config = load_config(path)
     assert config["MODEL"]["head"]["num_classes"] == 2
     assert config["epochs"] == config["OPTIMIZER"]["learning_rate"]["max_epoch"] == 60
     assert config["DATASET"]["batch_size"] == 4  # of 8 in the recipe: there are 16 clips
     assert not any("RandomFlip" in step for step in config["PIPELINE"]["train"]["transform"])
-    assert "next: paddlevideo-fast train my_set" in told
+    assert (facts["kind"], facts["folder"], facts["num_videos"]) == ("set", "my_set", 20)
+    assert facts["all"] == {"train": 16, "valid": 4}
+    assert set(facts["classes"]) == {"turn left", "打球"}
+    commands = [each["command"] for each in others if each["kind"] == "next"]
+    assert commands[0] == "paddlevideo-fast train my_set"
+    assert {"note", "recipe", "next"} <= {each["kind"] for each in others}
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     rate = "OPTIMIZER.learning_rate"

@@ -1,5 +1,7 @@
 """A head that trains on stored features, and the features themselves, against the whole network."""
 
+import contextlib
+import io
 import json
 import re
 import shlex
@@ -23,6 +25,7 @@ from paddlevideo_fast.extensions.features.model import HeadOnly
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.weights import read_weights
 from tests.support.content import content
+from tests.support.json_lines import entries_of
 from tests.support.launching import overriding
 
 SLOWFAST = """
@@ -57,7 +60,11 @@ def made(motion_data, tiny_text, tmp_path_factory):
     assert main(["-c", str(config), "-o", "epochs=1"]) == 0
     shutil.move(root / "out" / "tiny_best.pdparams", root / "pretrained.pdparams")
     words = ["features", "-c", str(config), "-w", str(root / "pretrained.pdparams"), "--views=2"]
-    assert main([*words, "--output", str(root / "features")]) == 0
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert main([*words, "--output", str(root / "features"), "--json"]) == 0
+    parts = [(entry["folder"], entry["num_rows"]) for entry in entries_of(printed.getvalue())]
+    assert parts == [(str(root / "features/train"), 48), (str(root / "features/valid"), 8)]
     assert main(["train", "-c", str(config), "-o", f"features={root / 'features'}"]) == 0
     return root
 
