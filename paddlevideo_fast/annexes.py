@@ -97,6 +97,7 @@ class CommandRow(NamedTuple):
         text: what it does, for the list of commands.
         parser: name of the function that makes its parser.
         function: name of the function that does the work of a command line.
+        goes_on: after Ctrl-C, the same command line goes on with the work.
         is_group: it is a group of commands.
     """
 
@@ -104,6 +105,7 @@ class CommandRow(NamedTuple):
     text: str
     parser: str = "build_parser"
     function: str = "run"
+    goes_on: bool = False
     is_group: bool = False
 
 
@@ -112,7 +114,7 @@ _COMMANDS = {
     "init": CommandRow("apps.init.command", "make lists and a config from a folder of videos"),
     "train": CommandRow("cli.train", "train a network"),
     "test": CommandRow("cli.train", "evaluate weights on the test set", "build_test_parser"),
-    "features": CommandRow("extensions.features.command", "compute features, to train a head on in minutes"),
+    "features": CommandRow("extensions.features.command", "compute features to train heads on", goes_on=True),
     "average": CommandRow("apps.average.command", "average the weights of checkpoints"),
     "export": CommandRow("apps.export.command", "export a trained network for deployment"),
     "predict": CommandRow("apps.predict.command", "predict the classes of videos"),

@@ -13,7 +13,6 @@ from paddlevideo_fast.io.urls import masked, shown_url
 
 EXIT_FAILURES = 1
 EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 130  # 128 + SIGINT
 
 EXIT_CODES = (
     "Exit code: 0, done; 1, some files failed and are named; 2, wrong input; 128 + n, ended by signal n "

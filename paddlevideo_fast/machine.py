@@ -1,11 +1,14 @@
 """What this process may use of the machine; needs no Paddle, which reads some of it at its import."""
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from paddlevideo_fast import annexes
 
@@ -104,3 +107,24 @@ def process_state(pid: int) -> ProcessState | None:
     except PermissionError:
         pass
     return ProcessState("running", 0)
+
+
+@contextlib.contextmanager
+def answering_ctrl_c(handler: Any = None) -> Iterator[None]:
+    """Changes what Ctrl-C does in the block, if it raises `KeyboardInterrupt` outside.
+
+    Args:
+        handler: answers it; None: `KeyboardInterrupt` is raised after the block, as around forks, in which
+            Python drops the exception of a signal.
+    """
+    signals: list[Any] = []
+    is_main = threading.current_thread() is threading.main_thread()  # others may not set handlers
+    if is_raised := is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, (lambda *given: signals.append(given)) if handler is None else handler)
+    try:
+        yield
+    finally:
+        if is_raised:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signals:
+        raise KeyboardInterrupt

@@ -3,7 +3,5 @@
 from paddlevideo_fast.cli.command import add_config_arguments, quiet_import, run_command
 from paddlevideo_fast.cli.commands import COMMANDS
 from paddlevideo_fast.cli.train import build_parser
-from paddlevideo_fast.command_line import count
-from paddlevideo_fast.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR
 
 main = COMMANDS["train"].start

@@ -11,7 +11,6 @@ import shlex
 import signal
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +20,6 @@ from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.sections import ROOT, holders
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import (
-    EXIT_INTERRUPTED,
     EXIT_USER_ERROR,
     MissingExtraError,
     OutOfMemoryError,
@@ -31,7 +29,7 @@ from paddlevideo_fast.errors import (
 from paddlevideo_fast.extras import check_versions
 from paddlevideo_fast.io.files import as_json, as_path
 from paddlevideo_fast.log import get_logger, setup_logging, tolerate_names, value_text
-from paddlevideo_fast.machine import tune_process
+from paddlevideo_fast.machine import answering_ctrl_c, tune_process
 
 if TYPE_CHECKING:
     from paddlevideo_fast.config import Config
@@ -50,6 +48,13 @@ def say_error(error: PaddleVideoFastError) -> int:
     who = f"rank {rank()}: " if rank() else ""
     say(f"{who}{type(error).__name__}: {error}")
     return EXIT_USER_ERROR
+
+
+def say_interrupted(signal_number: int = signal.SIGINT, to_go_on: str = "") -> int:
+    """Prints that a signal ended the command, with the command to go on, and returns the exit code."""
+    if rank() == 0:
+        say(f"interrupted; to go on:  {to_go_on}" if to_go_on else "interrupted")
+    return 128 + signal_number
 
 
 def as_lines(result: Mapping[str, Any]) -> str:
@@ -71,12 +76,15 @@ def print_result(result: Mapping[str, Any], json: bool, as_text: Callable[[Any],
         print(as_json(result, not is_utf8) if json else as_text(result), flush=True)
 
 
-def run_command(work: Callable[[Args], int | None], args: Args) -> int:
+def run_command(
+    work: Callable[[Args], int | None], args: Args, to_go_on: Callable[[Args], str] | None = None
+) -> int:
     """Runs a command and returns its exit code. Its log goes to stderr: stdout is for results alone.
 
     Args:
         work: does the command's work; it may return an exit code.
         args: the command line, parsed or as words, which `work` gets.
+        to_go_on: gives the command that goes on with the work after Ctrl-C; None: none does.
 
     Returns:
         What `work` returned, or 0. 2: wrong input, told in one message on stderr. 130: interrupted by Ctrl-C.
@@ -93,9 +101,8 @@ def run_command(work: Callable[[Args], int | None], args: Args) -> int:
         return code
     except PaddleVideoFastError as error:
         return say_error(error)
-    except KeyboardInterrupt as error:
-        say("; ".join(["interrupted", *map(str, error.args)]))
-        return EXIT_INTERRUPTED
+    except KeyboardInterrupt:
+        return say_interrupted(to_go_on=to_go_on(args) if to_go_on else "")
     except BrokenPipeError:  # as of `paddlevideo-fast predict ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end of Python
         return 128 + signal.SIGPIPE
@@ -253,10 +260,8 @@ def quiet_import() -> Iterator[None]:
     """
     warnings.filterwarnings("ignore", module=r"paddle\..*")
     sys.stderr.flush()
-    console, in_main_thread = os.dup(2), threading.current_thread() is threading.main_thread()
-    if ends := in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    with tempfile.TemporaryFile() as caught:
+    console = os.dup(2)
+    with answering_ctrl_c(signal.SIG_DFL), tempfile.TemporaryFile() as caught:
         os.dup2(caught.fileno(), 2)
         try:
             yield
@@ -272,5 +277,3 @@ def quiet_import() -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(console, 2)
             os.close(console)
-            if ends:
-                signal.signal(signal.SIGINT, signal.default_int_handler)

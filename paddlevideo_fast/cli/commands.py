@@ -5,6 +5,7 @@ To add one, write a module with `build_parser()` and `run(args)`, and name it in
 
 import argparse
 import importlib
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 import paddlevideo_fast
 from paddlevideo_fast import annexes
-from paddlevideo_fast.cli.command import run_command, say_error
+from paddlevideo_fast.cli.command import TYPED, run_command, say_error
 from paddlevideo_fast.command_line import PROGRAM, CommandParser
 from paddlevideo_fast.errors import EXIT_CODES, EXIT_USER_ERROR, PaddleVideoFastError, UsageError
 from paddlevideo_fast.registry import did_you_mean
@@ -27,14 +28,18 @@ class Command(annexes.CommandRow):
 
     def start(self, words: Sequence[str] | None = None) -> int:
         """Runs a command line and returns the exit code; without words, the command line of the process."""
-        return run_command(self.run, words)
+        words = sys.argv[1:] if words is None else words
+        return run_command(self.run, words, self.typed if self.goes_on else None)
 
-    def run(self, words: Sequence[str] | None) -> int | None:
+    def run(self, words: Sequence[str]) -> int | None:
         """See `start`; errors are raised."""
-        parser = self.make_parser()
-        args = parser.parse_args(words)
-        args.typed = shlex.join([*parser.prog.split(), *(sys.argv[1:] if words is None else words)])
+        args = self.make_parser().parse_args(words)
+        args.typed = self.typed(words)
         return self.load(self.function)(args)
+
+    def typed(self, words: Sequence[str]) -> str:
+        """A command line as the user types it, who may have typed it after `launch`."""
+        return os.environ.get(TYPED) or shlex.join([*self.make_parser().prog.split(), *words])
 
     def make_parser(self) -> argparse.ArgumentParser:
         """Its parser."""

@@ -8,12 +8,12 @@ from typing import Any
 
 from paddlevideo_fast import annexes
 from paddlevideo_fast.cli.command import (
-    TYPED,
     add_config_arguments,
     find_weights,
     load_for_run,
     prepare_run,
     print_result,
+    say_interrupted,
 )
 from paddlevideo_fast.command_line import DRY_RUN, JSON, CommandParser, add_options, count, option
 from paddlevideo_fast.config import Config
@@ -156,14 +156,13 @@ def run(args: argparse.Namespace) -> int:
             work = assembly.test if args.test else assembly.train
             print_result(work(cfg).results, args.json)
     except TrainingInterrupted as exc:
-        get_logger(__name__).info("to go on:  %s", _to_go_on(args, cfg, exc.folder))
-        return 128 + exc.signal_number
+        return say_interrupted(exc.signal_number, _to_go_on(args, cfg, exc.folder))
     return 0
 
 
 def _to_go_on(args: argparse.Namespace, cfg: Config, folder: str | None) -> str:
     """The command that goes on with a stopped run: as it was typed, with its folder and --resume."""
-    words = [os.environ.get(TYPED) or args.typed]
+    words = [args.typed]
     if folder and not cfg.get("output_dir"):
         words.append(f"--output {shlex.quote(folder if args.folds is None else os.path.dirname(folder))}")
     return " ".join(words if cfg.get("resume") == "auto" else [*words, "--resume"])

@@ -16,7 +16,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -36,6 +35,7 @@ from paddlevideo_fast.io.locks import Lock
 from paddlevideo_fast.io.urls import join, scheme_of
 from paddlevideo_fast.jobs.run import ToolError, duration
 from paddlevideo_fast.loader.worker_process import end_with
+from paddlevideo_fast.machine import answering_ctrl_c
 
 LOCAL = "local"
 
@@ -206,7 +206,7 @@ def _in_processes(function: Callable, batches: Sequence[Sequence[Any]], workers:
     pool = ProcessPoolExecutor(min(workers, len(batches)), initializer=start)
     left = len(batches)
     try:
-        with _interrupt_later():
+        with answering_ctrl_c():
             numbers = {pool.submit(_do_in_process, batch): number for number, batch in enumerate(batches)}
         for future in as_completed(numbers):
             left -= 1
@@ -218,22 +218,6 @@ def _in_processes(function: Callable, batches: Sequence[Sequence[Any]], workers:
             if worker not in others:
                 worker.kill()
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-@contextlib.contextmanager
-def _interrupt_later() -> Iterator[None]:
-    """Answers Ctrl-C after the block: Python drops an exception of a signal while it forks."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signals: list[Any] = []
-    handler = signal.signal(signal.SIGINT, lambda *given: signals.append(given))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    if signals and callable(handler):
-        handler(*signals[0])
 
 
 _function: Callable  # of a process, from its start on

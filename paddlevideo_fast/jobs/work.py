@@ -185,6 +185,8 @@ class Work:
             finally:
                 if self._journal:
                     self._journal.close()
+                for path in there:
+                    sweep(path)  # after Ctrl-C, of workers that were killed
             if self.is_whole:
                 for path in there:
                     sweep(path, alone=True)

@@ -27,7 +27,7 @@ from paddlevideo_fast.loader.worker_process import (
     serve,
 )
 from paddlevideo_fast.log import printable
-from paddlevideo_fast.machine import available_cores, process_state
+from paddlevideo_fast.machine import answering_ctrl_c, available_cores, process_state
 
 NUM_AHEAD = 2  # batches that a worker has been asked for: it goes on while the answer to one is on its way
 NUM_LENT = 2  # batches that a consumer may hold without a copy: the last one while it asks for the next
@@ -84,14 +84,15 @@ class WorkerPool:
         self._stop = end_at_exit(self, self._processes)
         gc.collect()  # what is of no use any more ends here, where its threads are: see `serve`
         context = multiprocessing.get_context("fork")
-        for worker, cores in enumerate(_cores(num_workers, options.affinity)):
-            mine, theirs = context.Pipe()
-            arguments = (dataset, self._board, self._buffers, theirs, worker, os.getpid(), cores)
-            process = context.Process(target=serve, args=arguments, daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(mine)
-            self._processes.append(process)
+        with answering_ctrl_c():
+            for worker, cores in enumerate(_cores(num_workers, options.affinity)):
+                mine, theirs = context.Pipe()
+                arguments = (dataset, self._board, self._buffers, theirs, worker, os.getpid(), cores)
+                process = context.Process(target=serve, args=arguments, daemon=True)
+                process.start()
+                theirs.close()
+                self._pipes.append(mine)
+                self._processes.append(process)
 
     @property
     def alive(self) -> bool:

@@ -153,3 +153,15 @@ def test_what_cannot_be_dealt(tiny_config, tmp_path, num_folds, override, messag
         cross_validate(load_config(tiny_config, [override]), num_folds)
     assert message in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_between_two_folds_prints_the_command_to_go_on(tiny_config, monkeypatch, capfd):
+    def train(config):
+        if config["output_dir"].endswith("fold_2"):
+            raise KeyboardInterrupt
+        return Namespace(state=Namespace(last_validation={"top1": 0.5, "num_samples": 8, "epoch": 1}))
+
+    monkeypatch.setattr("paddlevideo_fast.apps.folds.folds.train", train)
+    assert main(["train", str(tiny_config), "--folds", "2"]) == 130
+    command = f"paddlevideo-fast train {tiny_config} --folds 2 --resume"
+    assert capfd.readouterr().err.endswith(f"interrupted; to go on:  {command}\n")

@@ -108,22 +108,6 @@ def test_workers_end_with_a_killed_run(command):
         run.wait()
 
 
-def test_ctrl_c_drops_what_the_workers_do():
-    tasks = "import time; from paddlevideo_fast.jobs.executor import run_if_long; "
-    tasks += "list(run_if_long(time.sleep, [1.1, *[600.0] * 50], 2, 'naps'))"
-    run = subprocess.Popen([sys.executable, "-c", tasks], stderr=subprocess.PIPE, cwd=REPO)
-    try:
-        assert wait_for(lambda: len(children_of(run.pid)) == 2)
-        workers = children_of(run.pid)
-        run.send_signal(signal.SIGINT)
-        told = run.communicate(timeout=120)[1]  # and not after ten minutes
-        assert told.rstrip().endswith(b"KeyboardInterrupt")
-        assert not any(map(runs, workers))
-    finally:
-        run.kill()
-        run.wait()
-
-
 def test_processes_start_where_they_save_a_second(monkeypatch, capsys):
     clock = SimpleNamespace(sec=0.0)
     clock.monotonic = lambda: clock.sec
@@ -145,17 +129,6 @@ def test_processes_start_where_they_save_a_second(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("works: 1/2, ")
     assert num_here(0.6, 0.6, 0.6, 0.6, workers=1) == 4
     assert capsys.readouterr().err.startswith("works: 1/2, ")
-
-
-def test_an_interrupted_tool_prints_the_command_to_go_on(monkeypatch, capsys):
-    def interrupt(argv):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("paddlevideo_fast.apps.data.lists.check", interrupt)
-    assert main(["data", "check", "my set/train.list", "--workers", "2"]) == 130
-    assert capsys.readouterr().err == (
-        "interrupted; to go on:  paddlevideo-fast data check 'my set/train.list' --workers 2\n"
-    )
 
 
 @pytest.mark.parametrize("script", ["check_videos", "prepare_videos", "pack_frames"])

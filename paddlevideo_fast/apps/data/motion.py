@@ -16,6 +16,7 @@ With `--motions 2` two parts move at once, each in its own direction, and the cl
 """
 
 import argparse
+import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -154,10 +155,13 @@ def make(argv: Sequence[str] | None = None) -> int:
         return 0
     classes = options["classes"]
     shown = _shown(classes, args.motions)
-    with only_writer(output), Provenance(_TOOL, options).kept_in(output):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(only_writer(output))
+        stack.enter_context(Provenance(_TOOL, options).kept_in(output))
         tasks: list[_Task] = []
         for split_number, split in enumerate(_SPLITS):
             sweep(output / split, alone=True)
+            stack.callback(sweep, output / split)  # after Ctrl-C, of workers that were killed
             for place in range(options[split]):
                 path = output / _clip_path(split, place)
                 if not path.is_file():

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from typing import Any
 from paddlevideo_fast.assembly.run import train
 from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.config import Config, RunSpec
+from paddlevideo_fast.engine import TrainingInterrupted
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.engine.output import FOLDS, folder_of_run, move_aside
@@ -87,7 +89,12 @@ def cross_validate(cfg: Config, num_folds: int) -> dict[str, Any]:
             atomic_write_text(path, text)
     for fold in range(1, num_folds + 1):
         logger.info("fold %d of %d: %s", fold, num_folds, folder / f"fold_{fold}")
-        validation = train(_config_of(spec, folder, fold)).state.last_validation
+        try:
+            validation = train(_config_of(spec, folder, fold)).state.last_validation
+        except KeyboardInterrupt:  # between the trainings, of which those that have ended are saved
+            stopped = TrainingInterrupted(signal.SIGINT)
+            stopped.folder = str(folder / f"fold_{fold}")
+            raise stopped from None
         results.append({"fold": fold, **validation})
         gc.collect()
     result = {

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -37,7 +38,7 @@ class _Parser(CommandParser):
         parsed, rest = self.parse_known_args(args, namespace)
         if parsed.max_restart and not any(re.fullmatch(r"(.*resume=auto|--resume)", word) for word in rest):
             self.error("--max_restart needs train ... --resume: without it a restart begins anew")
-        parsed.words = _with_script(rest, self)
+        parsed.log_dir, parsed.words = _with_script(rest, self)
         return parsed
 
 
@@ -65,11 +66,29 @@ def run(args: argparse.Namespace) -> int:
     else, also a process that was killed.
     """
     os.environ[TYPED] = args.typed
-    return start([sys.executable, "-m", "paddle.distributed.launch", *args.words], args.max_restart)
+    began = time.time()
+    code = start([sys.executable, "-m", "paddle.distributed.launch", *args.words], args.max_restart)
+    if code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+        say(_last_words(Path(args.log_dir, "workerlog.0"), began))
+    return code
 
 
-def _with_script(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
-    """The words of the launcher, which knows scripts only, with the script of a command in front of it.
+def _last_words(log: Path, began: float) -> str:
+    """What rank 0 has said about a signal, of which Paddle's launcher shows nothing.
+
+    Args:
+        log: of rank 0.
+        began: when the processes were started; an older file is of another run.
+    """
+    has_text = log.exists() and log.stat().st_mtime >= began
+    lines = log.read_text("utf-8", "replace").splitlines() if has_text else []
+    return next((line for line in reversed(lines) if line.startswith("interrupted")), "interrupted")
+
+
+def _with_script(words: Sequence[str], parser: argparse.ArgumentParser) -> tuple[str, list[str]]:
+    """The folder of the processes' logs, and the words of the launcher, which knows scripts only.
+
+    The words have the script of a command in front of the command.
 
     Ends the process where there is nothing that can be started.
     """
@@ -79,14 +98,15 @@ def _with_script(words: Sequence[str], parser: argparse.ArgumentParser) -> list[
         place += 1 if has_value else 2  # all options of the launcher have a value
         options[name] = value or "".join(words[place - 1 : place])
     _check_gpus(options, parser)
+    log_dir = options.get("--log_dir", "log")
     if place >= len(words):
         parser.error("nothing to start: give a command or a script, such as train CONFIG")
     word = words[place]
     if word in _COMMANDS:
-        return [*words[:place], _SCRIPT, *words[place:]]
+        return log_dir, [*words[:place], _SCRIPT, *words[place:]]
     if not Path(word).is_file() and shutil.which(word) is None:
         parser.error(f"there is no command or script '{word}'{did_you_mean(word, _COMMANDS)}")
-    return list(words)
+    return log_dir, list(words)
 
 
 def _check_gpus(options: Mapping[str, str], parser: argparse.ArgumentParser) -> None:

@@ -133,7 +133,6 @@ def _answers(path: str, windowing: Windowing | None, settings: ReadingSettings) 
 
 def _work(connection: Connection, settings: ReadingSettings) -> None:
     """Answers the requests of a connection until its other end is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which closes the connection
     keep_freed_memory()
     named = (located(name, "imports", "") for name in settings.imports)
     for problem in import_all([*installed_imports(), *named]):
@@ -171,7 +170,10 @@ class _Process:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(theirs, settings), daemon=True, name="reader")
+        # The process never gets Ctrl-C, from its first moment on: the server does, and closes the connection.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         self._process.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
     def accept(self, descriptor: int, windowing: Windowing | None, deadline: float) -> bool:

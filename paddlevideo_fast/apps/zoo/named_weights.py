@@ -405,13 +405,18 @@ def _download(name: str, url: str, folder: Path) -> Path:
             other.unlink()
     with open(partial, "ab") as file:
         at = file.tell()
-        with tqdm(desc=name, total=size, initial=at, unit="B", unit_scale=True, disable=None) as bar:
-            while at < size:
-                piece = stores.read_range(url, at, min(_PIECE_BYTES, size - at), version)
-                file.write(piece)
-                file.flush()
-                at += len(piece)
-                bar.update(len(piece))
+        try:
+            with tqdm(desc=name, total=size, initial=at, unit="B", unit_scale=True, disable=None) as bar:
+                while at < size:
+                    piece = stores.read_range(url, at, min(_PIECE_BYTES, size - at), version)
+                    file.write(piece)
+                    file.flush()
+                    at += len(piece)
+                    bar.update(len(piece))
+        except KeyboardInterrupt:
+            text = "%s: %.1f of %.1f MB are here; the next command that needs it goes on with the download"
+            logger.info(text, name, at / 1e6, size / 1e6)
+            raise
     return partial
 
 

@@ -70,10 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print_dry_run(dry_run(cfg, args.output, args.views, args.dtype, what), args.json)
         return 0
-    try:
-        parts = compute_features(cfg, args.output, args.views, sys.stderr.isatty(), args.dtype, what)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"to go on:  {args.typed}") from None
+    parts = compute_features(cfg, args.output, args.views, sys.stderr.isatty(), args.dtype, what)
     for part in parts:
         index = part.index
         counts = {"num_rows": index.num_rows, "shape": index.shape, "num_failed": len(index.failed)}

@@ -120,7 +120,7 @@ def test_a_backbone_starts_from_a_name(published):
     assert not model.load_report.missing
 
 
-def test_an_interrupted_download_goes_on(published, http_store, tmp_path, monkeypatch):
+def test_an_interrupted_download_goes_on(published, http_store, tmp_path, monkeypatch, caplog):
     size = (published.root / "tsm.pth").stat().st_size
     read_range = stores.read_range
 
@@ -130,8 +130,10 @@ def test_an_interrupted_download_goes_on(published, http_store, tmp_path, monkey
         return read_range(url, offset, *args)
 
     monkeypatch.setattr(stores, "read_range", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with caplog.at_level("INFO"), pytest.raises(KeyboardInterrupt):
         fetch_weights(NAME)
+    mb = f"{3 * PIECE / 1e6:.1f} of {size / 1e6:.1f} MB are here; the next command that needs it goes on"
+    assert f"{NAME}: {mb}" in caplog.text
     (partial,) = (tmp_path / "cache").rglob("*.part")
     assert partial.stat().st_size == 3 * PIECE
     monkeypatch.setattr(stores, "read_range", read_range)
