@@ -96,7 +96,7 @@ def build_parser() -> argparse.ArgumentParser:
         paddlevideo-fast train my_set --epochs 20 --batch_size 16
         paddlevideo-fast train my_set --resume
 
-    Every key of the config can be set with -o, such as -o DATASET.num_workers=4.
+    Every key of the config can be set with -o, such as -o num_frames=16.
     """
     parser = CommandParser("train", build_parser.__doc__)  # PaddleVideo's flags keep their names
     add_config_arguments(parser)

@@ -89,7 +89,7 @@ def report_failures(
         return 0
     for video, cause in failures[: _NUM_SHOWN if file else None]:
         print(f"failed: {printable(video)}: {printable(cause)}", file=sys.stderr)
-    listed = f"; all are listed in {file}" if file else ""
+    listed = f"; {file} lists them" if file else ""
     print(f"error: {len(failures)} of {total} videos failed{listed}{hint}", file=sys.stderr)
     return EXIT_FAILURES
 

@@ -66,7 +66,7 @@ class ClipNeeds:
             text = f"clips have {num_frames} frames, and {network} is {num_seg}"
             # an evaluation may look at several clips of num_seg frames, one after the other
             if num_frames % num_seg or (training and num_frames != num_seg):
-                yield Problem(key, f"{text}; give both the same")
+                yield Problem(key, f"{text}; give both the same, as -o num_frames=N does")
             elif num_frames != num_seg:
                 text = f"{text}: {num_frames // num_seg} clips to the network; is that meant?"
                 yield Problem(key, text, is_error=False)

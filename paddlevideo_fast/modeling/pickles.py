@@ -81,7 +81,7 @@ def read_pickle(stream: Stream, table: Table, load_persistent: Callable[[Any], A
         *(pickle.UnpicklingError, EOFError, struct.error),
         *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
     ) as exc:
-        raise PickleError(f"cannot be followed: {exc or type(exc).__name__}") from exc
+        raise PickleError(f"cannot be read as a pickle: {exc or type(exc).__name__}") from exc
 
 
 _PythonUnpickler: Any = vars(pickle)["_Unpickler"]  # type stubs lack it

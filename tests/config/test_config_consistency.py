@@ -33,7 +33,7 @@ def problems_of(path, *overrides, splits=ALL):
 @pytest.mark.smoke
 def test_frames_of_the_sampler_and_of_a_network_that_shifts_them():
     network = "MODEL.backbone.num_seg (_base_/model/tsm_r50.yaml:7) is 8"
-    text = f"clips have 16 frames, and {network}; give both the same"
+    text = f"clips have 16 frames, and {network}; give both the same, as -o num_frames=N does"
     assert problems_of(TSM, "PIPELINE.train.sample.num_seg=16") == [
         f"-o #1  PIPELINE.train.sample.num_seg: {text}"
     ]
@@ -42,7 +42,7 @@ def test_frames_of_the_sampler_and_of_a_network_that_shifts_them():
     ]
     assert problems_of(TSM, "MODEL.backbone.num_seg=4", splits=["train"]) == [
         "_base_/pipeline/tsm_8f.yaml:4  PIPELINE.train.sample.num_seg: clips have 8 frames, and "
-        "MODEL.backbone.num_seg (-o #1) is 4; give both the same"
+        "MODEL.backbone.num_seg (-o #1) is 4; give both the same, as -o num_frames=N does"
     ]
 
 

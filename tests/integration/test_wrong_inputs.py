@@ -81,7 +81,7 @@ OVERRIDES = {
     ),
     "frames_that_the_network_is_not_built_for": (
         r"-o #1  PIPELINE\.train\.sample\.num_seg: clips have 8 frames, and MODEL\.backbone\.num_seg "
-        r"\(.*tiny\.yaml:\d+\) is 4; give both the same",
+        r"\(.*tiny\.yaml:\d+\) is 4; give both the same, as -o num_frames=N does",
         "PIPELINE.train.sample.num_seg=8",
     ),
     "missing_list": (r"no_such\.list", "DATASET.train.file_path=no_such.list"),

@@ -164,7 +164,7 @@ def test_failures_are_listed_and_an_old_list_goes(tmp_path, capsys):
     assert file.read_text() == "".join(f"{video}\t{cause}\n" for video, cause in failures)
     said = capsys.readouterr().err.splitlines()
     assert said[:20] == [f"failed: {number}.mp4: is empty" for number in range(20)]
-    assert said[20:] == [f"error: 25 of 30 videos failed; all are listed in {file}; hint"]
+    assert said[20:] == [f"error: 25 of 30 videos failed; {file} lists them; hint"]
     assert report_failures([], 30, file) == 0
     assert not file.exists()
 

@@ -51,7 +51,8 @@ def of_sets(args: argparse.Namespace, *single: str) -> list[argparse.Namespace]:
     if not files:
         raise ToolError(f"{given}: its {CONFIG_FILE} names no list that is there")
     for flag in (flag for flag in single if len(files) > 1 and getattr(args, flag)):
-        raise ToolError(f"--{flag}: is for one list, and {given} has {', '.join(map(str, files))}; name one")
+        what = "this command" if flag == "list" else f"--{flag}"
+        raise ToolError(f"{given}: {what} is for one list; name {' or '.join(map(str, files))}")
     return [
         _as_config(args, file, data, section, config)
         for file, section in zip(files, reversed(lists.values()))

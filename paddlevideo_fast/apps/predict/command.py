@@ -6,7 +6,7 @@ Examples:
 
 MODEL is one of:
     the output folder of a run, such as output/my_set: its best weights are taken
-    a folder that `paddlevideo-fast export` wrote, or a program in it
+    a folder that `paddlevideo-fast export` wrote, or a program in it (no ending: the fastest)
     weights, a .pdparams file; their config is the config.yaml beside them, or -c
 
 Weights are exported to a folder `inference` beside them; the next call takes the program that is there.

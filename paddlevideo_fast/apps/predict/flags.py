@@ -40,8 +40,7 @@ def truth(text: str) -> bool:
 PROGRAM_OPTIONS: dict[str, dict[str, Any]] = {
     "--model_file": option(
         "output folder of a run, exported folder, program, weights, or a config's name for published "
-        "weights, such as slowfast_4x16; of a program without its file ending, the fastest format is taken "
-        "on a CPU",
+        "weights, such as slowfast_4x16; see below",
         positional="MODEL",
     ),
     "-c --config": option(
@@ -200,9 +199,8 @@ def network_of(args: argparse.Namespace) -> tuple[Config, Path]:
     given = Path(args.model)
     config = args.config or (given if given.is_dir() else given.parent) / CONFIG_FILE
     if not args.config and not config.is_file():
-        raise ProgramError(
-            f"{config.parent}: holds no exported model and no {CONFIG_FILE} of a run; give a config with -c"
-        )
+        lacks = "holds no exported model and" if given.is_dir() else "has beside it"
+        raise ProgramError(f"{given}: {lacks} no {CONFIG_FILE} of a run; give a config with -c")
     if args.config or not given.is_dir():
         weights = Path(find_weights(args.model))
     else:

@@ -6,7 +6,7 @@ Examples:
 
 MODEL is one of:
     the output folder of a run, such as output/my_set: its best weights are taken
-    a folder that `paddlevideo-fast export` wrote, or a program in it
+    a folder that `paddlevideo-fast export` wrote, or a program in it (no ending: the fastest)
     weights, a .pdparams file; the config of their training is the config.yaml beside them, or -c
 
 POST /predict takes a video file as the body or as a form, or JSON with `video` (a file in base64), `clip` and

@@ -396,6 +396,7 @@ def _by_hand(name: str, url: str) -> str:
 
 def _download(name: str, url: str, folder: Path) -> Path:
     """Downloads a file; goes on where an earlier attempt at the same version has ended."""
+    logger.info("%s: downloading  %s", name, bare_url(url))
     with stores.waiting_at_most(_PATIENCE_SEC):
         size, version = stores.stat(url)
     digest = hashlib.blake2b(f"{url}\0{version}\0{size}".encode(), digest_size=8).hexdigest()

@@ -73,7 +73,7 @@ def test_tools_read_a_set(made, data, tmp_path):
     assert data("pack", "--list", made / "valid.list", "--output", tmp_path / "packed")[0] == 0
     code, _, err = data("pack", "--list", made, "--output", tmp_path / "packed")
     assert code == 2
-    assert f"--list: is for one list, and {made} has {made}/train.list, {made}/valid.list; name one" in err
+    assert f"{made}: this command is for one list; name {made}/train.list or {made}/valid.list" in err
 
 
 def test_what_a_set_lacks_is_told(made, data, tmp_path):
@@ -118,4 +118,4 @@ def test_predictions_of_the_other_list_are_told(made, data, tmp_path):
     assert code == 2
     assert "if the videos are the same, give the --data_prefix of the training" in err
     code, _, err = data("report", made, "--run", tmp_path)
-    assert f"--run: is for one list, and {made} has" in err
+    assert f"{made}: --run is for one list; name {made}/train.list or" in err

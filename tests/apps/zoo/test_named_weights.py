@@ -298,7 +298,9 @@ def test_who_waits_for_another_process_says_so_once(published, monkeypatch):
     messages = []
     monkeypatch.setattr(named_weights.logger, "info", lambda text, *values: messages.append(text % values))
     assert fetch_weights(NAME)
-    assert messages == [f"{NAME}: another process downloads it; waiting for its end"]
+    waiting, downloading = messages
+    assert waiting == f"{NAME}: another process downloads it; waiting for its end"
+    assert downloading.startswith(f"{NAME}: downloading  http://127.0.0.1:")
 
 
 def test_a_publisher_is_not_waited_for_as_long_as_a_store(monkeypatch):
