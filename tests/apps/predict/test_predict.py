@@ -342,6 +342,7 @@ def test_a_network_that_is_not_converted_is_run_by_paddle(trained, tmp_path, mon
         raise ProgramError("an operator is unknown")
 
     monkeypatch.setattr("paddlevideo_fast.apps.export.targets.write_onnx", failing)
+    caplog.set_level("INFO")
     run = trained("tsm")
     weights = tmp_path / "mine.pdparams"
     shutil.copy(run.weights, weights)
