@@ -308,6 +308,15 @@ def _live() -> Rows:
     return [_cells(line, load("live")[side]) for side in ("fast", "slow")]
 
 
+def _windows_cells(row: Any) -> list[str]:
+    least_sec = row["cpu_sec"] / load("windows")["cores"]
+    return _cells(
+        f"| | | {{windows:.0f}} | {{sec:.0f}} s | {{spread[0]:.0f}}–{{spread[1]:.0f}} s | {least_sec:.0f} s"
+        " | {ratio:.2f}×",
+        row,
+    )
+
+
 def _dali(result: str) -> Rows:
     found, rows = load(result)["rows"], []
     for ours, dali in zip(found[::2], found[1::2]):
@@ -406,6 +415,7 @@ TABLES: Mapping[str, Table] = {
     "trainer": _trainer,
     "saving": _saving,
     "live": _live,
+    "windows": _each("windows", _windows_cells),
     "remote": _each(
         "remote",
         "{workers} | | {clips_per_sec:.0f} | {spread[0]:.0f}–{spread[1]:.0f} | {ratio:.2f}"
