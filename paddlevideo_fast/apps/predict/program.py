@@ -247,6 +247,8 @@ class OnnxProgram(Program):
         settings = onnxruntime.SessionOptions()
         settings.log_severity_level = 4  # what is less than fatal becomes an exception
         settings.intra_op_num_threads = options.num_threads
+        # threads without work sleep after 1 ms, as Paddle's do; older versions take cores that readers need
+        settings.add_session_config_entry("session.intra_op.spin_duration_us", "1000")
         if not options.optimize:
             settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         printed = io.StringIO()  # onnxruntime prints which libraries it does not find

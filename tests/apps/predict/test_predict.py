@@ -354,6 +354,13 @@ def test_a_network_that_is_not_converted_is_run_by_paddle(trained, tmp_path, mon
     assert Predictor(program).program.model_file.suffix != ".onnx"
 
 
+@needs_onnx
+def test_threads_of_onnxruntime_that_have_no_work_sleep(exported):
+    session = Predictor(exported("tsm", FLOAT32).onnx).program._session
+    key = "session.intra_op.spin_duration_us"
+    assert session.get_session_options().get_session_config_entry(key) == "1000"
+
+
 def test_wrong_arguments_of_a_predictor_are_one_error(exported, motion_videos):
     program = exported("tsm", FLOAT32).program
     with pytest.raises(ProgramError, match="has 8 classes, and there are 2 class_names"):
