@@ -63,7 +63,7 @@ ROWS = {
     "average": Row(
         "average -c tiny.yaml --last 2 -w weights.pdparams weights.pdparams -o DATASET.num_workers=2", 2
     ),
-    "export": Row("export -c tiny.yaml -w weights.pdparams --output out --onnx", "they stay if they give"),
+    "export": Row("export -c tiny.yaml -w weights.pdparams --output out", "next, their logits"),
     "predict": Row(f"{PREDICT} clips", r"(?m)^\{"),
     "predict, windows": Row(f"{PREDICT} clips --window_sec 0.3", r"(?m)^\{"),
     "predict, live": Row(f"{PREDICT} pipe --window_sec 0.5", r"(?m)^\{"),

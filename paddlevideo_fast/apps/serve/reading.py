@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import reduction
+from multiprocessing import reduction, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -171,6 +171,7 @@ class _Process:
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(theirs, settings), daemon=True, name="reader")
         # The process never gets Ctrl-C, from its first moment on: the server does, and closes the connection.
+        resource_tracker.ensure_running()  # its start would unblock the signal
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         self._process.start()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
