@@ -75,11 +75,11 @@ def test_from_training_to_prediction(write, motion_data, tmp_path):
     assert {name.split(".")[0] for name in read_weights(weights)} == {"Teacher", "Student"}
 
     config["weights"] = str(weights)
-    tested = run_test(config)
+    tested = run_test(config).metrics
     assert tested["num_samples"] == 8
     student = {"framework": "Recognizer2D", **model["models"][1]["Student"]}
     alone = load_config(write(student, "alone"), [f"weights={weights}"])
-    assert run_test(alone) == tested
+    assert run_test(alone).metrics == tested
 
     files = export_model(config, weights, tmp_path / "inference")
     network = build_model(alone["MODEL"])
