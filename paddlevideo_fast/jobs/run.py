@@ -4,6 +4,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import logging
 import os
 import sys
 import zlib
@@ -34,6 +35,17 @@ class ToolError(PaddleVideoFastError):
 
 
 # --- times and samples
+
+
+@contextlib.contextmanager
+def muted(level: int) -> Iterator[None]:
+    """The log lacks the lines of this level and below; a trial of a training is not logged as one."""
+    before = logging.root.manager.disable
+    logging.disable(level)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def duration(seconds: float) -> str:

@@ -54,7 +54,7 @@ def open_part(reader: VideoReader, part: Part | None) -> tuple[VideoPart, tuple[
 
 
 def middle_of(reader: VideoReader, part: Part | None, most_frames: int) -> tuple[Part, int, int]:
-    """The middle of what to store of an open video, its number of frames, and that of all to store.
+    """Of an open video: the middle of what to store, its number of frames, and that of all that is to store.
 
     Raises:
         VideoDecodeError: the span is not inside the video.

@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from paddlevideo_fast.engine.output import CheckpointStore, ReadOnlyStore
 from paddlevideo_fast.errors import UsageError
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.jobs.dry_run import Fact, free_bytes, print_dry_run
-from paddlevideo_fast.jobs.run import duration, size_text
+from paddlevideo_fast.jobs.run import duration, muted, size_text
 from paddlevideo_fast.modeling import count_parameters
 from paddlevideo_fast.modeling.weights import stored_state
 
@@ -44,7 +44,7 @@ def run(cfg: Config, args: argparse.Namespace) -> None:
         raise UsageError(
             "--dry_run: is for one run; leave --folds out, whose K runs take about K times as much"
         )
-    with cfg.placing(), _without_infos():
+    with cfg.placing(), muted(logging.INFO):
         plan = plan_run(RunSpec.for_training(cfg), launched_rank()[1])
         distribution = make_distribution(plan.spec.distributed)
         spec = in_own_folder(plan.spec, distribution)
@@ -187,7 +187,7 @@ def _num_bytes(value: Any) -> int:
 def _time(trainer: Trainer, setup: TrainingSetup, times: StepTimes | None) -> Fact:
     """How long the steps and validations that are left take.
 
-    All steps count alike, also those of multigrid, which has more clips where they are smaller.
+    All steps count alike. In multigrid, a step of smaller clips has more of them.
     """
     run, device = setup.spec.run, paddle.get_device()
     num_steps = trainer.steps_before(trainer.num_epochs) - trainer.state.step
@@ -207,14 +207,3 @@ def _time(trainer: Trainer, setup: TrainingSetup, times: StepTimes | None) -> Fa
         f"about {duration(seconds)} for {num_steps} steps and the validations, by {times.num_steps} steps of "
         f"{times.step_sec:.3g} s on {device}",
     )
-
-
-@contextlib.contextmanager
-def _without_infos() -> Iterator[None]:
-    """The log says warnings and errors alone."""
-    before = logging.root.manager.disable
-    logging.disable(logging.INFO)
-    try:
-        yield
-    finally:
-        logging.disable(before)

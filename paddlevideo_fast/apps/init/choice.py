@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from paddlevideo_fast.cli.command import quiet_import
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.spec import RunSpec
 from paddlevideo_fast.errors import OutOfMemoryError, PaddleVideoFastError
-from paddlevideo_fast.jobs.run import duration
+from paddlevideo_fast.jobs.run import duration, muted
 
 _WEIGHTS = "efficientnet_lite0"
 _NUM_STEPS, _BUDGET_SEC = 4, 10.0
@@ -129,7 +129,7 @@ def training_times(config: Path, num_valid: int) -> Times | None:
     with quiet_import():
         from paddlevideo_fast.apps.doctor.timing import OF_A_STEP, time_steps
         from paddlevideo_fast.assembly import plan_run, training_setup
-    with _without_log():
+    with muted(logging.WARNING):
         try:
             spec = load_config(str(config))
             accumulates = spec.get("GRADIENT_ACCUMULATION")
@@ -147,13 +147,3 @@ def training_times(config: Path, num_valid: int) -> Times | None:
     num_validated = math.ceil(epochs / (spec.get("val_interval") or 1)) * num_valid
     num_clips = epochs * num_train + OF_A_STEP * num_validated, OF_A_STEP * (num_train + num_valid)
     return Times(*(number / times.clips_per_sec for number in num_clips))
-
-
-@contextlib.contextmanager
-def _without_log() -> Iterator[None]:
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)

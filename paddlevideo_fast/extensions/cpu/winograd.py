@@ -5,7 +5,7 @@ of each tile that is read, and 16 of each kernel. Their products, summed over th
 matrices, and additions make of these what is written. Paddle instead copies the 9 numbers around each number.
 
 Reference: Lavin, Gray, "Fast Algorithms for Convolutional Neural Networks", arXiv 1509.09308, section 4.1.
-Results and gradients agree with Paddle's to rounding. docs/adr/0074 has the reasons and the measurements.
+Results and gradients agree with Paddle's to rounding. docs/adr/0042 has the reasons and the measurements.
 """
 
 import math
@@ -20,7 +20,7 @@ from paddlevideo_fast.extensions.cpu.operators import as_array, empty, slices, w
 
 _MIN_CHANNELS = 128  # of fewer, additions take longer than the multiplications that they save
 _MIN_TILES = 64  # for fewer, the kernels are too much to transform
-_BLOCK = 2**15  # numbers: a quarter MB, so that what is added stays in a core's second cache
+_BLOCK = 2**15  # numbers: an eighth of a MB, so that what is added stays in a core's second cache
 
 # from numbers along an axis to four for each tile, or back
 _Step = Callable[[np.ndarray, np.ndarray], None]
