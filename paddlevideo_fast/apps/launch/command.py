@@ -5,6 +5,7 @@ The launcher's own --max_restart needs an etcd server; see decision 15.
 
 import argparse
 import contextlib
+import ctypes
 import importlib.metadata
 import os
 import re
@@ -30,6 +31,9 @@ _SCRIPT = str(Path(paddlevideo_fast.__file__).with_name("__main__.py"))
 
 # Lines that Paddle writes when it is imported or connects, which tell a user nothing.
 _QUIET = {"PYTHONWARNINGS": "ignore:No ccache found", "GLOG_minloglevel": "2"}
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h: orphans of what this process starts become its children
+_POLL_SEC = 0.02
+_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 _KILLED = 256 - 64  # Paddle's launcher ends with the signal's number below 256 where a process was killed
 
 
@@ -67,8 +71,10 @@ def run(args: argparse.Namespace) -> int:
     """
     os.environ[TYPED] = args.typed
     began = time.time()
-    code = start([sys.executable, "-m", "paddle.distributed.launch", *args.words], args.max_restart)
-    if code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+    # -u: what it has printed is out when a signal ends it
+    launcher = [sys.executable, "-u", "-m", "paddle.distributed.launch"]
+    code = start([*launcher, *args.words], args.max_restart)
+    if code in _STOPPED:
         say(_last_words(Path(args.log_dir, "workerlog.0"), began))
     return code
 
@@ -127,30 +133,33 @@ def _check_gpus(options: Mapping[str, str], parser: argparse.ArgumentParser) -> 
 
 
 def start(command: Sequence[str], max_restart: int) -> int:
-    """Runs a command, and restarts it at most `max_restart` times; signals are forwarded to it."""
-    process: subprocess.Popen | None = None
-    stopped_by = 0
+    """Runs a command, and restarts it at most `max_restart` times. A signal ends it; see `_end_processes`."""
+    launcher: subprocess.Popen | None = None
+    signals: list[int] = []
 
-    def forward(number: int, frame: FrameType | None) -> None:
-        nonlocal stopped_by
-        stopped_by = number
-        if process is not None:
-            process.send_signal(number)
+    def stop(number: int, frame: FrameType | None) -> None:
+        signals.append(number)
+        if launcher is not None:
+            launcher.kill()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, forward)
+        signal.signal(number, stop)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     for restarts_left in range(max_restart, -1, -1):
-        # in a session of its own: Ctrl-C would reach it twice otherwise
-        process = subprocess.Popen(command, env={**_QUIET, **os.environ}, start_new_session=True)
-        if stopped_by:  # between two starts
-            process.send_signal(stopped_by)
-        code = _wait(process)
-        if stopped_by:
-            return 128 + stopped_by
+        # in a session of its own, where Ctrl-C does not reach it
+        launcher = subprocess.Popen(command, env={**_QUIET, **os.environ}, start_new_session=True)
+        if signals:  # between two starts
+            launcher.kill()
+        while launcher.poll() is None:  # `wait` would answer no signal that comes just before it
+            time.sleep(_POLL_SEC)
+        code = launcher.returncode
+        if signals:
+            _end_processes(signals)
+            return 128 + signals[-1]
         if code < 0:
             _say(f"signal {-code} ended the launcher itself; its processes may still run: no restart")
             return 128 - code
-        if code in (0, EXIT_USER_ERROR):
+        if code in (0, EXIT_USER_ERROR, *_STOPPED):  # another machine of the run may have got the signal
             break
         if code >= _KILLED:
             code = 1
@@ -159,14 +168,37 @@ def start(command: Sequence[str], max_restart: int) -> int:
     return code
 
 
-def _wait(process: subprocess.Popen) -> int:
-    """The exit code of a process.
+def _end_processes(signals: Sequence[int]) -> None:
+    """Ends the processes of a launcher that was killed; the kernel has made them children of this process.
 
-    Python answers a signal that comes just before the wait when the wait is over, so no wait is long.
+    The launcher would ask one after the other, for 0.6 s each, and kill them after 30 s. Here all get SIGTERM
+    at once, and only once. `train` then finishes its step and saves, however long that takes.
+
+    Args:
+        signals: that came so far; Ctrl-C after another signal kills the processes.
     """
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(1.0)
+    pids = _children()
+    if pids:
+        _say("the processes end, `train` after it has saved; Ctrl-C once more kills them")
+    for pid in pids:
+        os.killpg(os.getpgid(pid), signal.SIGTERM)
+    while pids:
+        if signal.SIGINT in signals[1:]:
+            for pid in pids:
+                os.killpg(os.getpgid(pid), signal.SIGKILL)
+        pids = [pid for pid in pids if os.waitpid(pid, os.WNOHANG) == (0, 0)]
+        time.sleep(_POLL_SEC)
+
+
+def _children() -> list[int]:
+    """The processes whose parent is this process; those that have ended are among them until it waits."""
+    pids = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            _, parent, *_ = stat.read_text("utf-8", "replace").rpartition(")")[2].split()
+            if int(parent) == os.getpid():
+                pids.append(int(stat.parent.name))
+    return pids
 
 
 def _say(text: str) -> None:

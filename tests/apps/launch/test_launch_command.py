@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ def starts(environment, tmp_path):
         ("exit 0", 0, 1),
         ("exit 1", 1, 3),
         ("exit 2", 2, 1),  # the user's to put right
+        ("exit 143", 143, 1),  # a rank got a signal, here or on another machine, and all have saved
         ("exit 247", 1, 3),  # Paddle's launcher, when a process got SIGKILL
         ("test $(wc -l < runs) = 2", 0, 2),
         ("kill -9 $$", 137, 1),  # what it has started may still run
@@ -67,7 +69,7 @@ def test_a_failure_starts_again_and_wrong_input_does_not(starts, script, code, r
 )
 def test_the_launcher_gets_a_script_for_a_command(monkeypatch, words, given):
     started = []
-    monkeypatch.setattr(launch, "start", lambda command, restarts: started.append(command[3:]) or 0)
+    monkeypatch.setattr(launch, "start", lambda command, restarts: started.append(command[4:]) or 0)
     assert main(words) == 0
     assert started == [given]
 
@@ -105,15 +107,41 @@ def test_a_gpu_build_has_no_more_processes_than_gpus(monkeypatch, capsys):
     assert "and there are 2: 0, 1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_goes_through_and_ends_the_restarts(environment, number):
-    script = "trap 'echo stopped; exit 1' TERM INT; echo started; while :; do sleep 0.05; done"
-    command = [sys.executable, "-c", START, script]
+RANKS = """
+for rank in 0 1; do
+    setsid sh -c 'trap "{trap}" TERM; echo started; while :; do sleep 0.05; done' &
+done
+wait
+"""
+
+
+@pytest.mark.parametrize(
+    ("trap", "numbers", "printed"),
+    [
+        ("sleep 0.3; echo saved; exit 143", [signal.SIGTERM], "saved\nsaved\n"),
+        ("sleep 0.3; echo saved; exit 143", [signal.SIGINT], "saved\nsaved\n"),
+        ("sleep 0.3; echo saved; exit 143", [signal.SIGTERM, signal.SIGTERM], "saved\nsaved\n"),
+        ("echo stays", [signal.SIGINT, signal.SIGINT], "stays\nstays\n"),
+    ],
+)
+def test_a_signal_comes_once_to_all_processes_and_ends_the_restarts(environment, trap, numbers, printed):
+    """Processes of a shell in place of the launcher; Ctrl-C once more kills those that stay."""
+    command = [sys.executable, "-c", START, RANKS.format(trap=trap)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert [process.stdout.readline() for _ in range(2)] == ["started\n"] * 2
+        for number in numbers:
+            process.send_signal(number)
+            time.sleep(0.2)
+        assert process.communicate(timeout=60)[0] == printed
+    assert process.returncode == 128 + numbers[-1]
+
+
+def test_a_signal_ends_a_launcher_that_has_started_nothing(environment):
+    command = [sys.executable, "-c", START, "trap '' INT TERM; echo started; while :; do :; done"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "started\n"
-        process.send_signal(number)
-        assert process.communicate(timeout=60)[0] == "stopped\n"
-    assert process.returncode == 128 + number
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
 
 
 @pytest.mark.parametrize(
