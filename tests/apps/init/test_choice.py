@@ -151,15 +151,15 @@ def test_weights_and_the_camera_decide(monkeypatch):
 
     monkeypatch.setattr(choice, "has_weights", lambda name: True)
     assert names(False) == ["tsm_lite0", "tsm", "x3d"]
-    assert choice.advice(False) == ""
+    assert choice.advice(False, "init") == ""
     monkeypatch.setattr(choice, "has_weights", lambda name: False)
     assert names(False) == ["tsm", "x3d"]
     assert names(False, still=0.6) == ["x3d", "tsm"]
     assert names(False, still=0.6, short_side=240) == ["tsm", "x3d"]  # 64 pixels show too little of it
     assert names(False, still=0.6, seconds=90.0) == ["tsm", "x3d"]  # a clip of X3D is too short a part
-    assert 'pip install "paddlevideo_fast[weights]"' in choice.advice(False)
+    assert 'pip install "paddlevideo_fast[weights]"' in choice.advice(False, "init")
     assert names(True)[0] == "tsm"
-    assert choice.advice(True) == ""
+    assert choice.advice(True, "init") == ""
 
 
 def test_the_share_of_the_picture_that_stays(tmp_path):
@@ -214,7 +214,9 @@ def test_the_time_that_init_names_is_near_the_time_of_the_training(folder, tmp_p
     assert re.search(
         r"recipe: tsm_small trains a small network from random weights; training takes about", told
     )
-    assert re.search(r"instead: --recipe x3d .*; training takes about", told)
+    assert re.search(
+        r"instead: x3d .*; training takes about .*:  paddlevideo-fast init .* --recipe x3d\n", told
+    )
     assert len(named) == 2
     assert all(named)
     assert {path.name for path in (tmp_path / "set").glob("*.yaml")} == {"config.yaml"}

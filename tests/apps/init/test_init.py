@@ -297,7 +297,7 @@ def test_the_learning_rate_fits_the_batch(run, folder, tmp_path, capfd):
     assert "# Changed: 10.41 epochs of warm-up, and 34 in the recipe." in text
     assert "is for updates of 64 clips" in text
     assert "in one process, updates of 4 take 0.0625 times it" in text
-    assert "--recipe slowfast_ucf101_videos fine-tunes trained weights" in capfd.readouterr().out
+    assert "--recipe slowfast_ucf101_videos  fine-tunes trained weights" in capfd.readouterr().out
 
 
 def test_weights_of_a_package_that_is_missing_are_told_first(run, folder, tmp_path, monkeypatch, capfd):
@@ -559,7 +559,16 @@ def test_lists_and_their_folder_hold(run, videos, tmp_path, capfd, monkeypatch):
     assert lists(tmp_path / "out") == before
     told = capfd.readouterr().out
     assert "as before: --valid_list ../valid.csv --data_prefix ../films" in told
-    assert "--recipe slowfast has no effect: the set has its config.yaml" in told
+    assert (
+        "config.yaml is new, for another recipe; the earlier one is now ../out/earlier_config_1.yaml" in told
+    )
+    for name, recipe in (("config", "slowfast_motion"), ("earlier_config_1", "tsn_motion")):
+        assert f"_BASE_: {recipe}\n" in (tmp_path / f"out/{name}.yaml").read_text()
+    assert load_config(tmp_path / "out/config.yaml")["DATASET"]["train"]["data_prefix"] == str(
+        tmp_path / "films"
+    )
+    assert run("../train.csv", "--output", "../out", "--recipe", "slowfast_motion") == 0
+    assert "config.yaml is kept" in capfd.readouterr().out  # it has this recipe already
     (tmp_path / "valid.csv").unlink()
     assert run("../train.csv", "--output", "../out") == 2
     assert "--valid_list ../valid.csv: was given before and is gone" in capfd.readouterr().err
