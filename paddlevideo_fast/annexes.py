@@ -82,6 +82,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "weight record": {"LoRA@@": "extensions.lora.files"},
     "advice": {
         "list": "apps.zoo.zoo",
+        "flag": "apps.zoo.other_flags",
         "test": "extensions.report.overlap",
         "task": "apps.zoo.other_tasks",
     },
@@ -97,7 +98,8 @@ class CommandRow(NamedTuple):
         text: what it does, for the list of commands.
         parser: name of the function that makes its parser.
         function: name of the function that does the work of a command line.
-        goes_on: after Ctrl-C, the same command line goes on with the work.
+        goes_on: flags that name what the command writes piece by piece, with blanks between them. Where one
+            is given, the same command line goes on with the work after Ctrl-C.
         is_group: it is a group of commands.
     """
 
@@ -105,7 +107,7 @@ class CommandRow(NamedTuple):
     text: str
     parser: str = "build_parser"
     function: str = "run"
-    goes_on: bool = False
+    goes_on: str = ""
     is_group: bool = False
 
 
@@ -114,7 +116,7 @@ _COMMANDS = {
     "init": CommandRow("apps.init.command", "make lists and a config from a folder of videos"),
     "train": CommandRow("cli.train", "train a network"),
     "test": CommandRow("cli.train", "evaluate weights on the test set", "build_test_parser"),
-    "features": CommandRow("extensions.features.command", "compute features to train heads on", goes_on=True),
+    "features": CommandRow("extensions.features.command", "compute features to train on", goes_on="output"),
     "average": CommandRow("apps.average.command", "average the weights of checkpoints"),
     "export": CommandRow("apps.export.command", "export a trained network for deployment"),
     "predict": CommandRow("apps.predict.command", "predict the classes of videos"),

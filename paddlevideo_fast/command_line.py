@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
+from paddlevideo_fast import annexes
 from paddlevideo_fast.errors import UsageError
 from paddlevideo_fast.registry import did_you_mean
 
@@ -109,7 +110,7 @@ class CommandParser(argparse.ArgumentParser):
     ) -> None:
         self._rules = rules
         self._vocabulary = vocabulary or {}
-        self.hint_at_key: Callable[[str], str] | None = None  # where an unknown flag is a key of the config
+        self.reads_config = False  # an unknown flag may be one of its keys
         self._words: dict[str, tuple[argparse.Action, bool]] = {}  # see `positional` of `add_argument`
         self._renamed: dict[str, str] = {}  # earlier name of a flag → its name
         sentence, *others = inspect.cleandoc(description or "").split("\n\n")
@@ -157,7 +158,10 @@ class CommandParser(argparse.ArgumentParser):
         Raises:
             UsageError: a flag is unknown, missing or has a wrong value, or flags do not fit each other.
         """
-        parsed = self.parse_intermixed_args(args, namespace)
+        parsed, unknown = self.parse_known_intermixed_args(args, namespace)
+        if unknown:
+            hint = self._hint(unknown[0], parsed) if unknown[0].startswith("--") else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         for word, (action, required) in self._words.items():
             given = parsed.__dict__.pop(word)
             if given is not None and getattr(parsed, action.dest) is not None:
@@ -177,13 +181,15 @@ class CommandParser(argparse.ArgumentParser):
             names = missing[1].split("/")
             name = next((name for name in names if name.startswith("--")), names[0])
             message = f"{name} is missing: {self._help_of(name)}"
-        unknown = re.match(r"unrecognized arguments: --(\w[\w-]*)", message)
-        if unknown:
-            names = [flag[2:] for flag in self._option_string_actions if flag.startswith("--")]
-            similar = did_you_mean(unknown[1], names).partition("; known")[0]
-            key = self.hint_at_key(unknown[1]) if self.hint_at_key else ""
-            message += key or similar.replace("mean '", "mean '--")
         raise UsageError(f"{message}; {self.prog} --help  shows the flags")
+
+    def _hint(self, word: str, args: argparse.Namespace) -> str:
+        """What to type in place of an unknown flag; "" where nothing is like it."""
+        flag = word[2:].partition("=")[0]
+        names = [name[2:] for name in self._option_string_actions if name.startswith("--")]
+        similar = did_you_mean(flag, names).partition("; known")[0]
+        module = annexes.load("advice", "flag") if self.reads_config else None
+        return (module and module.hint(flag, args)) or similar.replace("mean '", "mean '--")
 
     def _help_of(self, name: str) -> str:
         actions = (one for one in self._actions if name in (*one.option_strings, one.dest, one.metavar))

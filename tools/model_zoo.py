@@ -1,5 +1,5 @@
-"""Writes the tables of docs/*/model_zoo.md anew, from configs/recognition/*/metafile.yml, and of
-configs/recognition/README*.md, by recipes.py.
+"""Writes the tables of docs/*/model_zoo.md anew, from configs/recognition/*/metafile.yml, those of
+configs/recognition/README*.md, by recipes.py, and configs/sizes.yml.
 
 A table lies between `<!-- results: DATA SET -->` and `<!-- end -->`; its first two lines stay. The list
 between `<!-- options -->` and `<!-- end -->` has the options that rows refer to. `paddlevideo-fast zoo`
@@ -20,6 +20,7 @@ from paddlevideo_fast.apps.zoo.zoo import Published, read_metafiles
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = tuple(ROOT / "docs" / lang / "model_zoo.md" for lang in ("en", "zh-CN"))
+SIZES = ROOT / "configs" / "sizes.yml"
 RECIPES = {
     lang: ROOT / "configs" / "recognition" / name
     for lang, name in (("en", "README.md"), ("zh-CN", "README_cn.md"))
@@ -51,6 +52,19 @@ def with_recipes(lang: str) -> str:
     return tables.updated(RECIPES[lang], {"recipes": lambda: recipes.table(lang)})
 
 
+def sizes() -> dict[str, int]:
+    """The number of parameters of each built-in config's network, of a distillation the student's."""
+    from paddlevideo_fast.config import load_config
+    from paddlevideo_fast.config.builtin import built_in_configs
+    from paddlevideo_fast.modeling import build_model, count_parameters
+
+    numbers = {}
+    for name, path in built_in_configs().items():
+        model = build_model(load_config(path)["MODEL"], load_pretrained=False)
+        numbers[name] = count_parameters(getattr(model, "Student", model))
+    return numbers
+
+
 def _row(result: Published, notes: dict[tuple[str, ...], int]) -> str:
     config = f"[{Path(result.config).stem}](../../{result.config})"
     if result.options:
@@ -78,6 +92,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     results = read_metafiles()
     for page in PAGES:
         page.write_text(updated(page.read_text(encoding="utf-8"), results), encoding="utf-8")
+    counts = "".join(f"{name}: {number}\n" for name, number in sizes().items())
+    text = "# Parameters of each config's network, counted by tools/model_zoo.py and shown by `zoo`."
+    SIZES.write_text(f"{text}\n{counts}", encoding="utf-8")
     for lang, page in RECIPES.items():
         page.write_text(with_recipes(lang), encoding="utf-8")
 

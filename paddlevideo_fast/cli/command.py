@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddlevideo_fast.command_line import PROGRAM, CommandParser
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.config.sections import ROOT, holders
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import (
     EXIT_USER_ERROR,
@@ -77,14 +76,14 @@ def print_result(result: Mapping[str, Any], json: bool, as_text: Callable[[Any],
 
 
 def run_command(
-    work: Callable[[Args], int | None], args: Args, to_go_on: Callable[[Args], str] | None = None
+    work: Callable[[Args], int | None], args: Args, to_go_on: Callable[[Args], str] = lambda args: ""
 ) -> int:
     """Runs a command and returns its exit code. Its log goes to stderr: stdout is for results alone.
 
     Args:
         work: does the command's work; it may return an exit code.
         args: the command line, parsed or as words, which `work` gets.
-        to_go_on: gives the command that goes on with the work after Ctrl-C; None: none does.
+        to_go_on: gives the command that goes on with the work after Ctrl-C; "": none does.
 
     Returns:
         What `work` returned, or 0. 2: wrong input, told in one message on stderr. 130: interrupted by Ctrl-C.
@@ -102,7 +101,7 @@ def run_command(
     except PaddleVideoFastError as error:
         return say_error(error)
     except KeyboardInterrupt:
-        return say_interrupted(to_go_on=to_go_on(args) if to_go_on else "")
+        return say_interrupted(to_go_on=to_go_on(args))
     except BrokenPipeError:  # as of `paddlevideo-fast predict ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end of Python
         return 128 + signal.SIGPIPE
@@ -195,7 +194,7 @@ def add_config_arguments(
         required: the config must be given.
         names: of the flag for overrides.
     """
-    parser.hint_at_key = _hint_at_key
+    parser.reads_config = True
     parser.add_argument("-c", "--config", positional="CONFIG", required=required, help=_CONFIG)
     parser.add_argument(
         *names,
@@ -205,26 +204,6 @@ def add_config_arguments(
         help="sets a key of the config; may be given more than once",
     )
     add_import_argument(parser)
-
-
-# keys that other toolkits have flags for; the others are found by their own names
-_KEYS = {
-    **dict.fromkeys(("lr", "learning_rate", "base_lr"), "OPTIMIZER.learning_rate"),
-    **dict.fromkeys(("wd", "weight_decay"), "OPTIMIZER.weight_decay"),
-    **dict.fromkeys(("workers", "num_workers", "j"), "DATASET.num_workers"),
-    **dict.fromkeys(("optimizer", "opt"), "OPTIMIZER.name"),
-    "momentum": "OPTIMIZER.momentum",
-    "num_classes": "MODEL.head.num_classes",
-    "pretrained": "MODEL.backbone.pretrained",
-    "label_smoothing": "MODEL.head.ls_eps",
-}
-
-
-def _hint_at_key(name: str) -> str:
-    """What to type in place of an unknown flag, whose `name` is a key of the config; "" where it is none."""
-    name = name.replace("-", "_")
-    key = _KEYS.get(name) or next(holders(ROOT, name, None), None)
-    return f"; it is a key of the config: -o {key}=VALUE  sets it" if key else ""
 
 
 class _Import(argparse._AppendAction):

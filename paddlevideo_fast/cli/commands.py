@@ -29,7 +29,7 @@ class Command(annexes.CommandRow):
     def start(self, words: Sequence[str] | None = None) -> int:
         """Runs a command line and returns the exit code; without words, the command line of the process."""
         words = sys.argv[1:] if words is None else words
-        return run_command(self.run, words, self.typed if self.goes_on else None)
+        return run_command(self.run, words, self._to_go_on)
 
     def run(self, words: Sequence[str]) -> int | None:
         """See `start`; errors are raised."""
@@ -40,6 +40,12 @@ class Command(annexes.CommandRow):
     def typed(self, words: Sequence[str]) -> str:
         """A command line as the user types it, who may have typed it after `launch`."""
         return os.environ.get(TYPED) or shlex.join([*self.make_parser().prog.split(), *words])
+
+    def _to_go_on(self, words: Sequence[str]) -> str:
+        """The command that goes on after Ctrl-C; "" where nothing is there that it could go on with."""
+        given = vars(self.make_parser().parse_args(words))
+        writes = any(given[flag] for flag in self.goes_on.split()) and not given.get("dry_run")
+        return self.typed(words) if writes else ""
 
     def make_parser(self) -> argparse.ArgumentParser:
         """Its parser."""
@@ -89,9 +95,14 @@ class GroupParser(CommandParser):
 
 
 def build_parser() -> GroupParser:
-    """The parser of `paddlevideo-fast`."""
-    description = "Trains video action recognition models fast on PaddlePaddle, from a YAML file."
-    parser = GroupParser("", COMMANDS, description)
+    """Trains video action recognition models fast on PaddlePaddle, from a YAML file.
+
+    Examples:
+        paddlevideo-fast init videos --output my_set     # videos/ has a folder for each class
+        paddlevideo-fast train my_set
+        paddlevideo-fast predict output/my_set -i video.mp4
+    """
+    parser = GroupParser("", COMMANDS, build_parser.__doc__ or "")
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {paddlevideo_fast.__version__}")
     return parser
 

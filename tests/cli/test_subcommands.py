@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import paddlevideo_fast
-from paddlevideo_fast.apps.data.command import TOOLS
+from paddlevideo_fast.apps.data.command import TOOLS, Tool
 from paddlevideo_fast.cli import commands
 from paddlevideo_fast.cli.command import find_weights
 from paddlevideo_fast.config import load_config
@@ -54,10 +54,16 @@ def test_texts_name_commands_that_exist():
     ("words", "code", "said"),
     [
         ([], 2, "commands:\n  init"),
-        (["zoo", "tsm", "k400", "largebatch"], 0, "tsm_k400_largebatch  ResNetTSM 50  Kinetics-400, videos"),
+        (
+            ["zoo", "tsm", "k400", "largebatch"],
+            0,
+            "tsm_k400_largebatch  ResNetTSM 50  24.3 M      Kinetics-400, videos",
+        ),
         (["zoo", "tsm_k400_vidos"], 2, "no built-in config is called tsm_k400_vidos; did you mean"),
+        (["zoo", "zzz"], 2, "is called zzz; paddlevideo-fast zoo  lists all\n"),
         (["--version"], 0, f"paddlevideo-fast {paddlevideo_fast.__version__}\n"),
         (["--help"], 0, "Exit code: 0,"),
+        (["--help"], 0, "Examples:\n    paddlevideo-fast init videos --output my_set"),
         (["trian"], 2, "UsageError: there is no command 'paddlevideo-fast trian'; did you mean 'train'?"),
         (["data"], 2, "commands:\n  list"),
         (["data", "--help"], 0, "data COMMAND --help  shows the flags of a command"),
@@ -90,19 +96,20 @@ def test_texts_name_commands_that_exist():
         (["train", "tsm_motoin"], 2, "did you mean tsm_motion, tsn_motion"),
         *(
             (
-                ["train", "tsm_motion", flag, "1"],
+                ["train", "tsm_motion", flag, "1"],  # a schedule is not replaced by a number
                 2,
                 f"key of the config: -o {key}=VALUE  sets it; paddlevideo-fast",
             )
             for flag, key in (
-                ("--lr", "OPTIMIZER.learning_rate"),
-                ("--learning-rate", "OPTIMIZER.learning_rate"),
+                ("--lr", "OPTIMIZER.learning_rate.cosine_base_lr"),
+                ("--learning-rate", "OPTIMIZER.learning_rate.cosine_base_lr"),
                 ("--weight_decay", "OPTIMIZER.weight_decay"),
                 ("--num_workers", "DATASET.num_workers"),
                 ("--save_interval", "save_interval"),
                 ("--num_classes", "MODEL.head.num_classes"),
             )
         ),
+        (["train", "none", "--lr=1"], 2, "key of the config: -o OPTIMIZER.learning_rate=VALUE  sets it;"),
         (["train", "tsm_motion", "--xy", "1"], 2, "unrecognized arguments: --xy 1; paddlevideo-fast"),
         (["-c", "tsm_motoin", "--test"], 2, "did you mean tsm_motion, tsn_motion"),
         (["predict", "-i", "x", "--model_file", "y"], 2, "paddlevideo-fast export writes it"),
@@ -115,6 +122,28 @@ def test_what_a_command_line_says(words, code, said, capsys):
         ended = end.code
     assert ended == code
     assert said in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("words", "goes_on"),
+    [
+        ("features tsm_motion --output out", True),
+        ("features tsm_motion --output out --dry_run", False),
+        ("data check x.list --output_file clean.list", True),
+        ("data check x.list", False),
+        ("data report x.list", True),
+        ("data prepare x.list --output out --dry_run", False),
+        ("zoo", False),
+    ],
+)
+def test_ctrl_c_prints_the_command_that_goes_on_with_what_is_written(words, goes_on, monkeypatch, capsys):
+    def interrupted(self, words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Tool, "run", interrupted)
+    monkeypatch.setattr(commands.Command, "run", interrupted)
+    assert commands.main(words.split()) == 130
+    assert capsys.readouterr().err == f"interrupted{f'; to go on:  paddlevideo-fast {words}' * goes_on}\n"
 
 
 def test_test_is_train_with_a_flag(monkeypatch):

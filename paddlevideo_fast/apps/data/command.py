@@ -19,13 +19,6 @@ class Tool(Command):
         with quiet_import():  # `report` imports Paddle
             return super().load(function)
 
-    def typed(self, words: Sequence[str]) -> str:
-        """See `Command`; "" where nothing is kept that the same command could go on with."""
-        given = vars(self.make_parser().parse_args(words))
-        is_check = "write_clean" in given
-        keeps_nothing = is_check and not (given["output_file"] or given["write_clean"])
-        return "" if keeps_nothing or given.get("dry_run") else super().typed(words)
-
     def run(self, words: Sequence[str]) -> int | None:
         try:
             return self.load(self.parser.removesuffix("_parser"))(words)
@@ -33,19 +26,19 @@ class Tool(Command):
             raise PaddleVideoFastError(str(error)) from error
 
 
-def _tool(module: str, function: str, text: str, goes_on: bool = False) -> Tool:
+def _tool(module: str, function: str, text: str, goes_on: str = "") -> Tool:
     return Tool(f"paddlevideo_fast.apps.data.{module}", text, f"{function}_parser", goes_on=goes_on)
 
 
 TOOLS: dict[str, Command] = {
     "list": _tool("lists", "build", "write the lists of folders of classes"),
-    "check": _tool("lists", "check", "decode everything that a list names", goes_on=True),
-    "report": _tool("report", "report", "describe a set of videos on one page", goes_on=True),
-    "prepare": _tool("videos", "prepare_list", "re-encode videos, for faster reading", goes_on=True),
-    "extract": _tool("frames", "extract", "extract the frames of videos", goes_on=True),
-    "pack": _tool("packing", "pack", "pack frames into shards", goes_on=True),
+    "check": _tool("lists", "check", "decode everything that a list names", "output_file write_clean"),
+    "report": _tool("report", "report", "describe a set of videos on one page", "list"),
+    "prepare": _tool("videos", "prepare_list", "re-encode videos, for faster reading", "output"),
+    "extract": _tool("frames", "extract", "extract the frames of videos", "output"),
+    "pack": _tool("packing", "pack", "pack frames into shards", "output"),
     "convert": _tool("annotations", "convert", "write a list from annotations of other projects"),
-    "motion": _tool("motion", "make", "make the motion data set of the quick start", goes_on=True),
+    "motion": _tool("motion", "make", "make the motion data set of the quick start", "output"),
     "k400": _tool("public_datasets", "k400", "write the lists of Kinetics-400"),
     "ucf101": _tool("public_datasets", "ucf101", "write the lists of UCF101"),
     "ssv2": _tool("public_datasets", "ssv2", "write the lists of Something-Something V2"),

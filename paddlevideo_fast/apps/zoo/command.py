@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.command_line import JSON, CommandParser
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.log import counted
 from paddlevideo_fast.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -51,8 +52,9 @@ def run(args: argparse.Namespace) -> None:
     named = [entry for entry in entries if all_are_names and entry.name in args.words]
     chosen = named or [entry for entry in entries if all(word in entry.name for word in args.words)]
     if not chosen:
-        hint = did_you_mean(args.words[0], [entry.name for entry in entries])
-        raise PaddleVideoFastError(f"no built-in config is called {' '.join(args.words)}{hint}")
+        hint = did_you_mean(args.words[0], [entry.name for entry in entries]).partition("; known")[0]
+        text = f"no built-in config is called {' '.join(args.words)}{hint}; paddlevideo-fast zoo  lists all"
+        raise PaddleVideoFastError(text)
     if args.json:
         for entry in chosen:
             print_result(asdict(entry), json=True)
@@ -84,18 +86,19 @@ def _manage_cache(args: argparse.Namespace) -> None:
                 f"{entry.name:<{width}}  {entry.num_bytes / 1e6:>8.1f} MB  used {day}  {entry.url}".rstrip()
             )
         total_mb = sum(entry.num_bytes for entry in entries) / 1e6
-        print(f"{len(entries)} names, {total_mb:.1f} MB in {folder_of_weights()}")
+        print(f"{counted(len(entries), 'name')}, {total_mb:.1f} MB in {folder_of_weights()}")
 
 
 def _table(entries: Sequence[Entry]) -> Iterator[str]:
-    rows = [("name", "network", "data", "clip", "starts from", "published top-1")]
+    rows = [("name", "network", "parameters", "data", "clip", "starts from", "published top-1")]
     for entry in entries:
         files = [file.rpartition("/")[2] for file in entry.pretrained]
         weights = files[0] if len(files) == 1 else f"{len(files)} files" if files else "random weights"
         own = entry.published[0] if entry.published and not entry.published[0].options else None
         top1 = f"{own.top1:.2f}" if own else ""
         data = f"{entry.data}, {entry.stored_as}"
-        rows.append((entry.name, entry.network, data, entry.clip, weights, top1))
+        size = f"{entry.num_parameters / 1e6:.3g} M"
+        rows.append((entry.name, entry.network, size, data, entry.clip, weights, top1))
     widths = [max(map(len, column)) for column in zip(*rows)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
@@ -103,6 +106,7 @@ def _table(entries: Sequence[Entry]) -> Iterator[str]:
 
 def _details(entry: Entry) -> Iterator[str]:
     from paddlevideo_fast.apps.zoo.zoo import results_by_name, source_of_weights
+    from paddlevideo_fast.jobs.run import size_text
 
     def line(title: str, text: str) -> str:
         return f"  {title:<13}{text}"
@@ -110,6 +114,8 @@ def _details(entry: Entry) -> Iterator[str]:
     yield entry.name
     yield line("file", str(entry.path))
     yield line("network", entry.network)
+    size = f"about {size_text(4 * entry.num_parameters)} of weights"
+    yield line("size", f"{entry.num_parameters / 1e6:.3g} M parameters, {size}")
     yield line("data", f"{entry.data}, {entry.stored_as}: {', '.join(entry.lists)}")
     yield line("", f"{entry.maker}  writes them")
     yield line("clip", f"{entry.clip} frames")

@@ -84,6 +84,7 @@ class Entry:
         name: what `-c` takes.
         path: of the file.
         network: class of the backbone, with its depth.
+        num_parameters: of the network, of a distillation the student's.
         data: name of the data set.
         stored_as: videos or frames.
         lists: annotation lists that it reads, as paths from the current folder.
@@ -97,6 +98,7 @@ class Entry:
     name: str
     path: Path
     network: str
+    num_parameters: int
     data: str
     stored_as: str
     lists: tuple[str, ...]
@@ -159,6 +161,12 @@ def sources_of_weights() -> Mapping[str, Mapping[str, Any]]:
     return yaml.safe_load((config_folder() / "pretrained.yml").read_text(encoding="utf-8"))
 
 
+@functools.cache
+def _sizes() -> Mapping[str, int]:
+    """The number of parameters of each built-in config's network, which tools/model_zoo.py counts."""
+    return yaml.safe_load((config_folder() / "sizes.yml").read_text(encoding="utf-8"))
+
+
 def source_of_weights(file: str) -> str:
     """How to get a file of weights that a built-in config starts from; empty where none names it."""
     name = Path(file).stem
@@ -205,6 +213,7 @@ def _entry(name: str, path: Path, published: tuple[Published, ...]) -> Entry:
         name,
         path,
         f"{student['name']} {student['depth']}" if "depth" in student else student["name"],
+        _sizes()[name],
         data_set.name,
         "frames" if data["train"]["format"] == "FrameDataset" else "videos",
         tuple(

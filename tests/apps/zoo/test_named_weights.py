@@ -496,7 +496,7 @@ def test_the_command_lists_and_removes(published, capsys, tmp_path):
     line, total = capsys.readouterr().out.splitlines()
     assert line.split()[0] == NAME
     assert line.endswith(url)
-    assert total.startswith("1 names, ")
+    assert total.startswith("1 name, ")
     assert zoo(["--cached", "--json"]) == 0
     assert [json.loads(line)["name"] for line in capsys.readouterr().out.splitlines()] == [NAME]
     assert zoo(["--remove", NAME]) == 0

@@ -26,6 +26,17 @@ def test_every_config_is_listed_once(entries):
     assert list(entries) == list(built_in_configs())
 
 
+def test_each_network_has_its_parameters(entries, capsys):
+    """tools/model_zoo.py counts them; the benchmark of networks did, too."""
+    rows = json.loads((ROOT / "benchmarks/results/networks.json").read_text())["result"]["rows"]
+    assert {name: entries[name].num_parameters for name in rows} == {
+        name: row["parameters"] for name, row in rows.items()
+    }
+    assert all(entry.num_parameters > 1000 for entry in entries.values())
+    assert main(["tsm_k400_videos"]) == 0
+    assert "size         24.3 M parameters, about 97.3 MB of weights\n" in capsys.readouterr().out
+
+
 def test_an_entry_says_what_its_config_says(entries):
     entry = entries["slow_ucf101_videos"]
     assert (entry.network, entry.data, entry.stored_as, entry.clip) == (

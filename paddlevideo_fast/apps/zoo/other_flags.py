@@ -1,0 +1,41 @@
+"""Flags of other toolkits that are keys of a config here."""
+
+import argparse
+import contextlib
+from collections.abc import Mapping
+
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.sections import ROOT, holders
+from paddlevideo_fast.errors import ConfigError
+
+# the other keys are found by their own names
+_KEYS = {
+    **dict.fromkeys(("lr", "learning_rate", "base_lr"), "OPTIMIZER.learning_rate"),
+    **dict.fromkeys(("wd", "weight_decay"), "OPTIMIZER.weight_decay"),
+    **dict.fromkeys(("workers", "num_workers", "j"), "DATASET.num_workers"),
+    **dict.fromkeys(("optimizer", "opt"), "OPTIMIZER.name"),
+    "momentum": "OPTIMIZER.momentum",
+    "num_classes": "MODEL.head.num_classes",
+    "pretrained": "MODEL.backbone.pretrained",
+    "label_smoothing": "MODEL.head.ls_eps",
+}
+# how schedules of the learning rate and kinds of weight decay call the number in them
+_NUMBERS = ("learning_rate", "values", "cosine_base_lr", "step_base_lr", "base_lr", "value")
+
+
+def hint(flag: str, args: argparse.Namespace) -> str:
+    """What to type in place of an unknown flag whose name is a key of the config; "" where it is none.
+
+    Args:
+        flag: its name.
+        args: the rest of the command line, with CONFIG and -o.
+    """
+    name = flag.replace("-", "_")
+    key = _KEYS.get(name) or next(holders(ROOT, name, None), None)
+    if key is None:
+        return ""
+    with contextlib.suppress(ConfigError):
+        value = load_config(args.config or args.CONFIG or "", args.override, check=False).at(key)
+        inside = [number for number in _NUMBERS if isinstance(value, Mapping) and number in value]
+        key = ".".join([key, *inside[:1]])  # a number in place of the section would replace all of it
+    return f"; it is a key of the config: -o {key}=VALUE  sets it"
