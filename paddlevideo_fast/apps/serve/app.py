@@ -7,6 +7,7 @@ import contextlib
 import importlib.resources
 import json
 import math
+import shlex
 import socket
 import tempfile
 import time
@@ -42,6 +43,7 @@ _POLL_SEC = 0.5
 _MAX_JSON_MIB = 16  # it is held in memory
 _MAX_SIZE = 1 << 31  # of an axis of a clip
 _JSON_KEYS = ("video", "clip")
+_CURL = "application/x-www-form-urlencoded"  # of `curl -d`, which leaves out line breaks, and --data-binary
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "connect-src 'self'; media-src blob:; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
@@ -206,6 +208,10 @@ class _Handler:
             return Response(status_code=_GONE)
         except RequestError as error:
             status = error.status
+            if status in (400, 422) and _kind(request) == _CURL:
+                line = f"curl --data-binary @video.mp4 {shlex.quote(str(request.url))}"
+                text = f"{error}; to send a file unchanged, which curl -d does not, type  {line}"
+                raise RequestError(status, text) from error
             raise
         except Exception as error:  # of the network or of this package, and not of the request
             status = 500
@@ -258,7 +264,7 @@ class _Handler:
         self, request: Request, body: _Body, top_k: int, windowing: Windowing | None
     ) -> Prepared:
         """The work of a request, whose body has arrived."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = _kind(request)
         if kind == "application/json":
             most = min(self._options.max_mb, _MAX_JSON_MIB)
             content = _json(b"".join([body.hold(part) async for part in self._parts(request, most)]))
@@ -305,6 +311,10 @@ class _Handler:
                     body.write(part)
         except HTTPException as error:
             raise RequestError(400, f"the form cannot be read: {error.detail}") from error
+
+
+def _kind(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _json(body: bytes) -> Mapping[str, Any]:

@@ -79,7 +79,7 @@ _LIMITS: dict[str, dict[str, Any]] = {
         "pixels of a frame (default 9437184, which is 4096×2304)", type=count(1), default=4096 * 2304
     ),
     "--memory_mb": option(
-        "memory that reading one video may take, in MiB (default 2048)", type=count(64), default=2048
+        "most memory for reading one video, in MiB (default 2048)", type=count(64), default=2048
     ),
 }
 

@@ -29,7 +29,6 @@ from paddlevideo_fast.sources.untrimmed.windowing import Window, Windowing
 
 _POLL_SEC = 0.5
 _STOP, _ACCEPTED = "stop", "accepted"  # what the server says to a process, and the process to the server
-_IS_FULL = "needs more memory than the server gives to a video"
 
 
 class UnusableError(PaddleVideoFastError):
@@ -114,16 +113,17 @@ def _read(path: str, windowing: Windowing | None, settings: ReadingSettings) -> 
 
 def _answers(path: str, windowing: Windowing | None, settings: ReadingSettings) -> Iterator[Any]:
     """As `_read`; at the end None, or an error whose text does not name the path."""
+    memory = f"needs more than the {settings.limits.memory_mb:,} MiB of memory that serve --memory_mb allows"
     try:
         yield from _read(path, windowing, settings)
         yield None
     except MemoryError:
-        yield UnusableError(_IS_FULL)
+        yield UnusableError(memory)
     except VideoDecodeError as error:
         yield UnusableError(f"cannot be decoded: {error.cause}".replace(path, "the file"))
     except PaddleVideoFastError as error:
         if isinstance(error.__cause__, MemoryError):
-            yield UnusableError(_IS_FULL)
+            yield UnusableError(memory)
             return
         yield UnusableError(str(error).removeprefix(f"{path}: ").replace(path, "the video"))
     except Exception:  # of this package or of a library, which must not cost the process

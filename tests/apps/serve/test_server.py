@@ -96,6 +96,15 @@ def refusals():
     as_json = "application/json"
     yield "predict", b"", "", 400, "holds no video"
     yield "predict", b"no video", "", 422, "the video cannot be decoded: not a video"
+    curl = "application/x-www-form-urlencoded"
+    yield (
+        "predict",
+        b"no video",
+        curl,
+        422,
+        "; to send a file unchanged, which curl -d does not, type  curl --",
+    )
+    yield "predict", b"", curl, 400, "  curl --data-binary @video.mp4 http://127.0.0.1:"
     yield "predict", bytes(3 << 20), "", 413, "larger than the 2 MiB"
     yield "predict", gzip.compress(bytes(1 << 20), mtime=0), "", 422, "cannot be decoded"
     yield "predict?top_k=0", b"x", "", 400, "top_k"
@@ -195,7 +204,7 @@ def read(readers, path, windowing=None, sec=60):
 
 def test_a_video_that_needs_too_much_memory_is_refused(start_readers, make_clip, tmp_path):
     readers = start_readers(memory_mb=32)
-    with pytest.raises(UnusableError, match="needs more memory than the server gives"):
+    with pytest.raises(UnusableError, match="needs more than the 32 MiB of memory that serve --memory_mb"):
         read(readers, make_clip(tmp_path / "large.mov", 2, (4096, 2304), rotation=90))
     small = make_clip(tmp_path / "small.mp4", num_frames=10, size=(96, 64))
     assert [views.shape for views in read(readers, small)[1:]] == [(1, 8, 56, 56, 3)]
