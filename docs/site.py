@@ -1,4 +1,4 @@
-"""What `make site` adds to MkDocs: the pages in their places, and the navigation.
+"""What `make site` adds to MkDocs: the pages in their places, the navigation, and the language of its texts.
 
 The site is built from links to the pages of the repository, so no page is written twice, and the links from
 page to page work as they do in the repository. The navigation of a language follows its index page.
@@ -49,6 +49,12 @@ def navigation(folder: str) -> list[Any]:
                 seen.add(name)
                 section.append(f"{folder}/{name}")
     return pages
+
+
+def on_page_context(context: dict[str, Any], page: Any, config: dict[str, Any], nav: Any) -> dict[str, Any]:
+    """Called by MkDocs before it renders a page: the theme's own texts get the language of the page."""
+    config["theme"]["language"] = "zh" if page.file.src_uri.startswith(LANGUAGES["简体中文"]) else "en"
+    return context
 
 
 def on_config(config: dict[str, Any]) -> dict[str, Any]:

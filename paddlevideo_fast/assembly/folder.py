@@ -1,6 +1,8 @@
 """The output folder of a run: which one it is, who may write to it, and what a run writes there first."""
 
 import contextlib
+import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -86,14 +88,14 @@ def begin_output(setup: TrainingSetup, resumes: bool, held: contextlib.ExitStack
 
 
 def _warn_of_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Warns about keys that differ from the config that a resumed run had so far."""
+    """Warns about keys that a resumed run had otherwise so far, and names the flags that keep them."""
     old, new = ({dotted(path): value for path, value in leaves(each)} for each in (before, now))
-    changed = [
-        f"{key} was {shown(old.get(key))} and is {shown(new.get(key))}"
-        for key in {**old, **new}
-        if old.get(key) != new.get(key) and key not in ("output_dir", "imports")
-    ]
-    if changed:
-        more = f" and {len(changed) - _NUM_CHANGES} more" if len(changed) > _NUM_CHANGES else ""
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    keys = [key for key in keys if key not in ("output_dir", "imports")]
+    if keys:
+        changes = [f"{key} was {shown(old.get(key))} and is {shown(new.get(key))}" for key in keys]
+        flags = [f"-o {shlex.quote(f'{key}={json.dumps(old.get(key))}')}" for key in keys]
+        more = f"; to go on as before, stop it and add  {' '.join(flags)}"
+        more = f" and {len(keys) - _NUM_CHANGES} more" if len(keys) > _NUM_CHANGES else more
         text = "this start changes keys of the run that it goes on with: %s%s"
-        logger.warning(text, ", ".join(changed[:_NUM_CHANGES]), more)
+        logger.warning(text, ", ".join(changes[:_NUM_CHANGES]), more)

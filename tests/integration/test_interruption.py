@@ -57,7 +57,7 @@ def test_a_stopped_run_goes_on_as_the_same_run(
     os.killpg(process.pid, number)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == (-number if is_killed else 128 + number), stdout + stderr
-    assert is_killed or "go on with -o resume=auto" in stderr
+    assert is_killed or stderr.count("to go on:  paddlevideo-fast train") == 1
     assert is_killed or "Traceback" not in stdout + stderr
     assert not (out / "tiny_epoch_00002.json").exists()
 
@@ -87,6 +87,7 @@ def test_the_command_to_go_on_is_whole(tiny_config, long_epochs, tmp_path, start
     printed = "".join(capfd.readouterr())
     assert "this start changes keys of the run that it goes on with: " in printed
     assert "epochs was 1 and is 2" in printed
+    assert "; to go on as before, stop it and add  -o epochs=1" in printed
 
 
 @pytest.mark.parametrize(

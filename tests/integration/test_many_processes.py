@@ -91,7 +91,7 @@ def test_a_signal_to_the_launcher_saves_and_ends_all(job, tiny_config, train_lis
     stopped.send(signal.SIGTERM)
     assert stopped.wait(120) == [128 + signal.SIGTERM], stopped.report()
     logs = stopped.outputs()  # the launcher's console shows no more of them after a signal
-    assert "go on with -o resume=auto" in logs[0], stopped.report()
+    assert "to go on:  paddlevideo-fast launch" in logs[0], stopped.report()
     assert "died" not in "".join(logs)
     (mark,) = (tmp_path / "out").glob("tiny_step_*.json")
     assert load_checkpoint(str(mark)).state["trainer"]["step"] >= 20

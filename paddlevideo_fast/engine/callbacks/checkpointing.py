@@ -65,7 +65,7 @@ class Checkpointing(Callback):
         self.store.close()  # where an earlier save has failed, this one is still tried
         prefix = self.save(trainer, f"step_{trainer.state.step:08d}")
         trainer.distribution.gather_from(self.store.wait)
-        logger.info("saved %s; go on with -o resume=auto", prefix)
+        logger.info("saved %s", prefix)
 
     def fit_end(self, trainer: Trainer) -> None:
         trainer.distribution.gather_from(self.store.wait)
