@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from paddlevideo_fast.io.urls import masked, shown_url
+from paddlevideo_fast.log import counted
 
 EXIT_FAILURES = 1
 EXIT_USER_ERROR = 2
@@ -102,7 +103,7 @@ class ConfigError(PaddleVideoFastError):
         if count > MAX_PROBLEMS:
             self.problems.append("and more; correct these first")
         lines = "\n".join(f"  {problem}" for problem in self.problems)
-        super().__init__(f"{count} problem{'s' if count != 1 else ''}\n{lines}")
+        super().__init__(f"{counted(count, 'problem')}\n{lines}")
 
 
 class SettingError(ConfigError):

@@ -12,7 +12,7 @@ from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.engine import CheckpointStore, Trainer
 from paddlevideo_fast.engine.callbacks.evaluation import best_of
 from paddlevideo_fast.engine.checkpoint import Snapshot
-from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.log import counted, get_logger
 from paddlevideo_fast.machine import MKL_PATH, available_cores
 from paddlevideo_fast.modeling import classes_of, count_parameters
 
@@ -26,7 +26,7 @@ def log_begin(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | Non
         done, step = trainer.state.epoch, trainer.state.step_in_epoch
         logger.info("resumed %s: epoch %d, step %d of it", checkpoint.prefix, done + 1, step)
         if done >= trainer.num_epochs:
-            logger.info("nothing is left to train: %d of %d epochs are done", done, trainer.num_epochs)
+            logger.info("nothing is left to train: epoch %d of %d is done", done, trainer.num_epochs)
     if setup.spec.multigrid and not run.multigrid:
         logger.info("MULTIGRID has no effect: add --multigrid to train in its schedule")
     loader, num_clips = trainer.make_loader(trainer.phase_of(trainer.state.epoch)), len(setup.split.dataset)
@@ -35,8 +35,9 @@ def log_begin(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | Non
     precision = trainer.precision
     how = f"{precision.name} ({precision.reason})" if precision.reason else precision.name
     logger.info(
-        f"{run.model_name}: {count_parameters(trainer.model) / 1e6:.2f} M parameters, {num_taken} clips an "
-        f"epoch in {num_batches} batches, {trainer.num_epochs} epochs, paddle {paddle.__version__} on "
+        f"{run.model_name}: {count_parameters(trainer.model) / 1e6:.2f} M parameters, "
+        f"{counted(num_taken, 'clip')} an epoch in {counted(num_batches, 'batch')}, "
+        f"{counted(trainer.num_epochs, 'epoch')}, paddle {paddle.__version__} on "
         f"{paddle.device.get_device()} in {how}, seed {run.seed}, to {run.output_dir}"
     )
     dataset = setup.split.dataset

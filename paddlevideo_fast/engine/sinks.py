@@ -10,7 +10,7 @@ from typing import Any
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.guard import Hooked
 from paddlevideo_fast.io.files import as_json, atomic_write_text
-from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.log import counted, get_logger
 
 logger = get_logger(__name__)
 
@@ -156,7 +156,7 @@ def _valid_line(record: Record) -> str:
         best += f", by the mean of {record['best_mean_of']} validations in a row: {record['best_mean']:.5f}"
     return (
         f"END epoch:{record['epoch']:<3d} val loss_avg: {record['loss']:7.5f} "
-        f"{_shares(record, '_avg')} over {record['num_samples']} samples"
+        f"{_shares(record, '_avg')} over {counted(record['num_samples'], 'sample')}"
         f"{_counted(record['num_failed'], 'did not decode')}{replaced}{best}"
     )
 

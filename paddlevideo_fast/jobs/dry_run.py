@@ -1,7 +1,7 @@
 """What a tool would read, write and take: `--dry_run`.
 
 Some frames of a few videos are done in a temporary folder, which is removed. Time and bytes of these videos
-are scaled to all by the sizes of the files.
+are scaled to all by the sizes of the files, or by the lengths of the spans where only spans are stored.
 """
 
 import os
@@ -19,7 +19,7 @@ from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.urls import scheme_of
 from paddlevideo_fast.jobs.executor import LOCAL, Executor, common_folder
 from paddlevideo_fast.jobs.run import duration, size_text, spread
-from paddlevideo_fast.log import printable
+from paddlevideo_fast.log import counted, printable
 from paddlevideo_fast.machine import num_cores
 
 if TYPE_CHECKING:
@@ -94,11 +94,10 @@ def estimate(
     videos, paths = [each[:2] for each in numbered], [path for *_, path in numbered]
     sizes = {path: _size_of(path) for path in dict.fromkeys(paths)}
     facts["to read"] = _reading(paths, sizes)
-    # URLs are not asked for their sizes: there they count alike
-    weights = [sizes[path] or 0 for path in paths] if None not in sizes.values() else [1] * len(paths)
+    weights = _weights(tasks, paths, sizes)
     chosen = spread(sorted(range(len(videos)), key=weights.__getitem__), _NUM_VIDEOS)
     if chosen:
-        print(f"trying {len(chosen)} of {len(videos)} videos", file=sys.stderr, flush=True)
+        print(f"trying {len(chosen)} of {counted(len(videos), 'video')}", file=sys.stderr, flush=True)
     costs = {number: cost for number in chosen if (cost := _cost_of(partial(trial, *videos[number])))}
     if costs:
         factor = sum(weights) / sum(weights[number] for number in costs)
@@ -111,6 +110,17 @@ def estimate(
         values = {"folder": output, "num_bytes": None if chosen else 0}
         facts["to write"] = Fact(values, f"{output}: {why if chosen else 'nothing but lists and notes'}")
     return facts
+
+
+def _weights(tasks: Sequence[Any], paths: Sequence[str], sizes: dict[str, int | None]) -> list[float]:
+    """What each source counts for: the length of its span, where all have one; else the size of its file.
+
+    URLs are not asked for their sizes; there all count alike.
+    """
+    spans = [span for task in tasks for span in task.spans if span is not None and span.end is not None]
+    if len(spans) == len(paths) and len({span.unit for span in spans}) == 1:
+        return [span.end - span.start for span in spans]
+    return [sizes[path] or 0 for path in paths] if None not in sizes.values() else [1] * len(paths)
 
 
 def print_dry_run(facts: Mapping[str, Fact], json: bool) -> None:
@@ -136,15 +146,16 @@ def _reading(paths: Sequence[str], sizes: dict[str, int | None]) -> Fact:
     known = [size for size in sizes.values() if size is not None]
     num_bytes = sum(known) if len(known) == len(sizes) else None
     folders, missing = common_folder(paths), known.count(0)
-    kind = "folders of frames" if paths and os.path.isdir(paths[0]) else "videos"
+    is_folder = bool(paths) and os.path.isdir(paths[0])
     parts = f"{len(paths)} parts of " if len(paths) > len(sizes) else ""
-    text = f"{parts}{len(sizes)} {kind}"
+    text = parts + counted(len(sizes), "folder" if is_folder else "video") + " of frames" * is_folder
     if num_bytes is not None:
         text += f", {size_text(num_bytes)}"
     text += "".join(f", from {folder}" for folder in folders)
     if missing:
         text += f"; {missing} of them are missing or empty"
     counts = {"num_parts": len(paths), "num_files": len(sizes), "num_missing": missing}
+    kind = "folders of frames" if is_folder else "videos"
     return Fact({**counts, "kind": kind, "num_bytes": num_bytes, "folders": folders}, text)
 
 
@@ -195,7 +206,8 @@ def _timed(function: Callable[[], Result]) -> tuple[float, float, Result]:
 def _writing(output: Any, total: _Cost, num_videos: int, parts: str) -> Fact:
     """What the results take. Where the disk does not suffice, stderr says so."""
     num_bytes, num_frames, free = round(total.num_bytes), round(total.num_frames), free_bytes(output)
-    text = f"{output}: about {num_frames} frames of {num_videos} videos{parts}, {size_text(num_bytes)}"
+    what = f"{counted(num_frames, 'frame')} of {counted(num_videos, 'video')}{parts}"
+    text = f"{output}: about {what}, {size_text(num_bytes)}"
     if free is not None:
         text += f"; free there: {size_text(free)}"
         if num_bytes > free:
@@ -212,6 +224,6 @@ def _time(total: _Cost, num_tasks: int, executor: Executor, num_tried: int) -> F
         processes = max(min(executor.workers, num_tasks), 1)
         rounds = -(-num_tasks // processes)
         seconds = max(total.wall_sec * rounds / num_tasks, total.cpu_sec / num_cores())
-        text = f"about {duration(seconds)} with {processes} process{'es' if processes > 1 else ''}"
+        text = f"about {duration(seconds)} with {counted(processes, 'process')}"
     values = {"seconds": seconds, "num_processes": processes, "num_tried": num_tried}
     return Fact(values, f"{text}, by {num_tried} of the videos")

@@ -20,7 +20,7 @@ from paddlevideo_fast.io.urls import bare_url, secret_in
 from paddlevideo_fast.jobs.list_lines import UNLISTABLE, json_line, list_line
 from paddlevideo_fast.loader.class_names import one_form, read_class_names
 from paddlevideo_fast.loader.tables import Row
-from paddlevideo_fast.log import printable
+from paddlevideo_fast.log import counted, printable
 
 PROVENANCE = "provenance.json"
 
@@ -102,7 +102,7 @@ def report_failures(
     for video, cause in failures[: _NUM_SHOWN if file else None]:
         print(f"failed: {printable(video)}: {printable(cause)}", file=sys.stderr)
     listed = f"; {file} lists them" if file else ""
-    print(f"error: {len(failures)} of {total} videos failed{listed}{hint}", file=sys.stderr)
+    print(f"error: {len(failures)} of {counted(total, 'video')} failed{listed}{hint}", file=sys.stderr)
     return EXIT_FAILURES
 
 
@@ -168,12 +168,12 @@ def lines_of(
 
 def list_text(result: Mapping[str, Any]) -> str:
     """What is printed of a list that was written."""
-    return f"{result['file']}: {result['num_lines']} lines"
+    return f"{result['file']}: {counted(result['num_lines'], 'line')}"
 
 
 def classes_text(result: Mapping[str, Any]) -> str:
     """What is printed of a file of class names that was written."""
-    return f"{result['file']}: {result['num_classes']} classes"
+    return f"{result['file']}: {counted(result['num_classes'], 'class')}"
 
 
 def json_lines(file: Path) -> Iterator[Any]:

@@ -62,7 +62,7 @@ ROWS = {
     "average": Row(
         "average -c tiny.yaml --last 2 -w weights.pdparams weights.pdparams -o DATASET.num_workers=2", 2
     ),
-    "export": Row("export -c tiny.yaml -w weights.pdparams --output out", "next, their logits"),
+    "export": Row("export -c tiny.yaml -w weights.pdparams --output out", "now comparing the logits"),
     "predict": Row(f"{PREDICT} clips", r"(?m)^\{"),
     "predict, windows": Row(f"{PREDICT} clips --window_sec 0.3", r"(?m)^\{"),
     "predict, live": Row(f"{PREDICT} pipe --window_sec 0.5", r"(?m)^\{"),

@@ -245,7 +245,7 @@ def test_a_folder_to_resume_from(run, out, after_run, tmp_path, capfd):
 
 def test_nothing_left_to_train_is_said(run, after_run, capfd):
     assert run("-o", "epochs=1", "--resume") == 0
-    assert "nothing is left to train: 1 of 1 epochs are done" in capfd.readouterr().err
+    assert "nothing is left to train: epoch 1 of 1 is done" in capfd.readouterr().err
 
 
 def test_the_saved_config_starts_from_the_beginning(run, out, after_run):

@@ -1,4 +1,4 @@
-"""`train --dry_run`: what it says of a training, the checks that it makes, and that nothing is written."""
+"""`train --dry_run` describes a training, finds the errors that it would end with, and writes nothing."""
 
 import json
 import re
@@ -60,7 +60,7 @@ def test_a_new_run_an_earlier_one_and_a_resumed_one(start, tmp_path, tiny_config
     assert re.search(r"output: \S+out; \d+ files of an earlier run there would move to \S+earlier-<n>", out)
     _, out, _ = start("--dry_run", "--resume")
     assert f"; goes on from {tmp_path / 'out' / 'tiny_epoch_00001'} in epoch 2\n" in out
-    assert "disk: 1 checkpoints of " in out
+    assert "disk: 1 checkpoint of " in out
     assert "for 6 steps and the validations" in out
     _, out, _ = start("--dry_run", "--resume", "--epochs", "1")
     assert "nothing is left to train" in out

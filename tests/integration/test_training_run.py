@@ -180,7 +180,7 @@ def test_a_run_from_a_checkpoint_of_other_classes(tiny_config, run_main, tmp_pat
     assert "frozen: stem, res2, 0.00 M of 0.02 M parameters, until epoch 1 ends" in told
     assert "learning rate: stem frozen, res2 frozen, res3 0.125, res4 0.25, res5 0.5, head 5 to 10" in told
     assert "epoch 2: 12 more parameter tensors train from here on" in told
-    warning = "FINETUNE.unfreeze_at: the run ends after 1 epochs, so some parts never train"
+    warning = "FINETUNE.unfreeze_at: the run ends after 1 epoch, so some parts never train"
     assert warning in runs["cut"].stdout + runs["cut"].stderr
     run_main(tiny_config, *overriding(*OPTIONS, new, f"output_dir={tmp_path / 'cut'}", "resume=auto"))
     start, frozen = (read_weights(path) for path in (weights, tmp_path / "cut" / "tiny_epoch_00001.pdparams"))

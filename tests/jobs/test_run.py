@@ -17,7 +17,15 @@ from paddlevideo_fast.apps.predict.predictor import find_videos
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.jobs.executor import _progress
-from paddlevideo_fast.jobs.run import Provenance, ToolError, read_provenance, report_failures, spread
+from paddlevideo_fast.jobs.run import (
+    Provenance,
+    ToolError,
+    classes_text,
+    list_text,
+    read_provenance,
+    report_failures,
+    spread,
+)
 from tests.support.content import content
 
 REPO = Path(__file__).resolve().parents[2]
@@ -41,6 +49,12 @@ def words(*given):
 
 
 # --- flags
+
+
+def test_a_number_has_its_noun_in_the_singular_or_plural():
+    assert [list_text({"file": "x", "num_lines": number}) for number in (0, 1)] == ["x: 0 lines", "x: 1 line"]
+    texts = [classes_text({"file": "x", "num_classes": number}) for number in (1, 2)]
+    assert texts == ["x: 1 class", "x: 2 classes"]
 
 
 def test_names_of_paddlevideo_mean_the_same(videos, tmp_path, capsys):

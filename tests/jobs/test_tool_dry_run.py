@@ -160,8 +160,16 @@ def test_parts_and_folders_of_frames(run, root, capsys):
         )
     )
     _, out, _ = run("prepare", "--dry_run", name="parts.jsonl")
-    assert "to read: 8 parts of 1 videos" in out
+    assert "to read: 8 parts of 1 video" in out
     assert "about 80 frames of 8 videos" in out
+    ends = {0: 30, 3: 2, 4: 2, 5: 2}  # most of the smallest file
+    lines = [
+        f'{{"path": "{name}.mp4", "label": 0, "start_frame": 0, "end_frame": {end}}}\n'
+        for name, end in ends.items()
+    ]
+    (root / "spans.jsonl").write_text("".join(lines))
+    _, out, _ = run("extract", "--dry_run", name="spans.jsonl")
+    assert "about 36 frames of 4 videos" in out
     assert run("extract")[0] == 0
     words = ["--kind", "frames", "--data_prefix", root / "out", "--output", root / "packed", "--dry_run"]
     capsys.readouterr()

@@ -39,7 +39,7 @@ from paddlevideo_fast.loader.class_names import (
     classes_of_weights,
     write_class_names,
 )
-from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.log import counted, get_logger
 from paddlevideo_fast.modeling import build_for_clips, classes_of, load_weights
 from paddlevideo_fast.modeling.layers.batch_norm import BATCH_NORMS
 from paddlevideo_fast.modeling.weights import has_record, read_weights
@@ -117,8 +117,8 @@ def _newest(spec: RunSpec, files: Sequence[Path], last: int) -> list[Path]:
         paths = [Path(f"{prefix}.pdparams") for prefix in prefixes]
     if len(paths) < last:
         raise CheckpointError(
-            f"{where} has {len(paths)} checkpoints of epochs, and {last} are wanted: keep more with a "
-            "lower save_interval or a higher keep_last, or name weight files with -w"
+            f"{where} has {counted(len(paths), 'checkpoint')} of epochs, and {last} are wanted: keep more "
+            "with a lower save_interval or a higher keep_last, or name weight files with -w"
         )
     return paths[-last:]
 

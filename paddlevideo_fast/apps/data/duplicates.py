@@ -27,7 +27,7 @@ from paddlevideo_fast.jobs.run import (
 )
 from paddlevideo_fast.jobs.work import Work
 from paddlevideo_fast.loader.annotations import VideoRecord
-from paddlevideo_fast.log import printable
+from paddlevideo_fast.log import counted, printable
 
 
 class Listed(NamedTuple):
@@ -97,7 +97,7 @@ def report_duplicates(args: argparse.Namespace, own: Listed, others: Sequence[Li
             return 0
         of_path = {key: results[video] for key, video in videos.items()}
         entries, failures = _entries(own, others, of_path, bool(args.write_clean))
-        print(f"comparing {len(entries)} videos", file=sys.stderr, flush=True)
+        print(f"comparing {counted(len(entries), 'video')}", file=sys.stderr, flush=True)
         alike = matches([entry.prints for entry in entries], _is_wanted(entries))
         parts = [
             Part(videos[key], of_path[key].ends(one.record.span)[0] / RATE, one.prints.length_sec)

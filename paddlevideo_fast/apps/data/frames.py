@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,8 @@ from paddlevideo_fast.apps.data.sets import of_sets
 from paddlevideo_fast.apps.data.spans import OutputList, Part, Stored, is_listable, middle_of, open_part
 from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.command_line import CommandParser, add_options, count, option
-from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader, open_frames, open_video
+from paddlevideo_fast.config.builtin import CONFIG_FILE
+from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.paths import temp_path
@@ -30,6 +31,7 @@ from paddlevideo_fast.jobs.flags import add_work, share, tool_parser
 from paddlevideo_fast.jobs.run import Provenance, ToolError, earlier_run, stop_if_disk_fails
 from paddlevideo_fast.jobs.work import Work
 from paddlevideo_fast.loader.annotations import VideoRecord
+from paddlevideo_fast.log import counted
 from paddlevideo_fast.sources.remote.stores import put
 
 _TOOL = "extract_rawframes"
@@ -113,6 +115,11 @@ class Task(NamedTuple):
         return [self.video]
 
     @property
+    def spans(self) -> Sequence[Span | None]:
+        """What is stored of each of them; None: all."""
+        return [self.part and self.part.span]
+
+    @property
     def suffix(self) -> str:
         """Format of the names of the images."""
         return f"img_{{:05}}.{self.image_format}"
@@ -168,10 +175,10 @@ class Task(NamedTuple):
 def extract(argv: Sequence[str] | None = None) -> int:
     """Extracts the frames of videos to folders of numbered images, img_00001.jpg and so on.
 
-    Videos are looked for in SRC_DIR (--level 1) or in its class folders (--level 2), or --list names them:
-    then only their spans are extracted, with --margin frames around each. A folder appears under
-    --output only when it is complete; run the same command again for the rest. Videos that do not
-    decode are listed, with the cause, in failures.txt, and the exit code is 1.
+    Videos are looked for in SRC_DIR (--level 1) or in its class folders (--level 2), or --list names them,
+    or the lists of a set that `init` has made: then only their spans are extracted, with --margin frames
+    around each. A folder appears under --output only when it is complete; run the same command again for
+    the rest. Videos that do not decode are listed, with the cause, in failures.txt, and the exit code is 1.
 
     A run with another size, format or quality than the first (see provenance.json) needs --overwrite.
 
@@ -181,6 +188,7 @@ def extract(argv: Sequence[str] | None = None) -> int:
 
     Example:
         paddlevideo-fast data extract videos --output rawframes --short_side 340
+        paddlevideo-fast data extract my_set --output rawframes
         paddlevideo-fast data extract --list train.jsonl --data_prefix videos --output rawframes
     """
     args = _parse(argv)
@@ -220,7 +228,7 @@ def _extract(args: argparse.Namespace) -> int:
             listed.write(stored, is_folder=True)
             if not any(result.cause for result in results):
                 result = {"folder": args.output, "num_videos": len(results)}
-                print_result(result, args.json, "{folder}: frames of {num_videos} videos".format_map)
+                print_result(result, args.json, _result_text)
             return listed.report(stored, args.output / "failures.txt")
 
 
@@ -244,7 +252,8 @@ _RARE: dict[str, dict[str, Any]] = {
 def extract_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data extract`."""
     parser = tool_parser("data extract", extract.__doc__)
-    parser.add_argument("--root", positional="SRC_DIR", help="folder with the videos")
+    text = "folder with the videos, or folder of a set with a config.yaml"
+    parser.add_argument("--root", positional="SRC_DIR", help=text)
     parser.add_argument("--output", positional="OUT_DIR", required=True, help="folder for the frames")
     text = "annotation list of the videos, in place of SRC_DIR"
     parser.add_argument("--list", positional="", help=text)
@@ -278,6 +287,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("SRC_DIR is missing: folder with the videos")
     if args.root and args.list:
         raise ToolError("give either --root, a folder with videos, or --list, an annotation list of them")
+    if isinstance(args.root, Path) and (args.root / CONFIG_FILE).is_file():  # a set of `init`
+        args.root, args.list = None, args.root
     if args.ext in ("jpg", "png"):  # PaddleVideo's name of the format
         args.out_format, args.ext = args.ext, ""
     for name, reason in _NO_EFFECT.items():
@@ -290,6 +301,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if args.short_side and args.new_width:
         raise ToolError("give either --short_side or --new_width and --new_height, not both")
     return args
+
+
+def _result_text(result: Mapping[str, Any]) -> str:
+    return f"{result['folder']}: frames of {counted(result['num_videos'], 'video')}"
 
 
 def _as_text(options: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from paddlevideo_fast.apps.data.spans import (
 )
 from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.command_line import CommandParser, count
-from paddlevideo_fast.decode import FrameFolderReader, VideoReader
+from paddlevideo_fast.decode import FrameFolderReader, Span, VideoReader
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, decode_image, is_jpeg, read_image
 from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import ShardError, VideoDecodeError
@@ -44,6 +44,7 @@ from paddlevideo_fast.jobs.run import (
 from paddlevideo_fast.jobs.work import Work
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.tables import is_table
+from paddlevideo_fast.log import counted
 from paddlevideo_fast.sources.packed.packed import PackedShard, open_shards, shard_numbers
 from paddlevideo_fast.sources.packed.packed_format import (
     VERSION,
@@ -116,6 +117,11 @@ class Task(NamedTuple):
     def sources(self) -> Sequence[str]:
         """See `work.Task`."""
         return [video.path for video in self.videos]
+
+    @property
+    def spans(self) -> Sequence[Span | None]:
+        """What is stored of each of them; None: all."""
+        return [video.part and video.part.span for video in self.videos]
 
     def do(self) -> _Packed:
         """Writes the shard.
@@ -330,9 +336,10 @@ def _report(args: argparse.Namespace, packed: Sequence[_Packed]) -> int:
 
 def _as_text(result: Mapping[str, Any]) -> str:
     num_frames, num_bytes = result["num_frames"], result["num_bytes"]
-    text = "{folder}: {num_videos} videos, {num_frames} frames in {num_shards} shards; ".format_map(result)
+    text = f"{counted(result['num_videos'], 'video')}, {counted(num_frames, 'frame')}"
     each = f", {num_bytes / num_frames / 1000:.1f} kB a frame" if num_frames else ""
-    return f"{text}{num_bytes / 1e6:.1f} MB{each}"
+    shards = counted(result["num_shards"], "shard")
+    return f"{result['folder']}: {text} in {shards}; {num_bytes / 1e6:.1f} MB{each}"
 
 
 # --- one video

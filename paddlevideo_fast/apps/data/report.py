@@ -38,6 +38,7 @@ from paddlevideo_fast.jobs.run import (
 from paddlevideo_fast.jobs.work import Work
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.tables import FIELDS, NOTES, Row, list_rows
+from paddlevideo_fast.log import counted
 
 PAGE, FINDINGS, FACTS = "report.html", "findings.jsonl", "facts.jsonl"
 PREDICTIONS = "predictions.jsonl"
@@ -152,7 +153,7 @@ def _as_text(result: Mapping[str, Any]) -> str:
     judged, total = result["num_judged"], result["num_videos"]
     counts = {"labels judged": f"{judged:,} of {total:,}"} if judged is not None else {}
     lines = (f"  {what}: {number}" for what, number in {**counts, **result["findings"]}.items())
-    return "\n".join([f"{result['file']}: {total} videos", *lines])
+    return "\n".join([f"{result['file']}: {counted(total, 'video')}", *lines])
 
 
 def _videos(records: Sequence[VideoRecord], kind: str) -> list[Video]:
@@ -335,8 +336,8 @@ class Summary:
             "videos": f"{len(self.entries):,}",
             "cannot be read": f"{len(self.entries) - len(facts):,}",
             "classes": f"{len(sizes):,}",
-            "largest class": f"{max(sizes, default=0):,} videos",
-            "smallest class": f"{min(sizes, default=0):,} videos",
+            "largest class": counted(max(sizes, default=0), "video"),
+            "smallest class": counted(min(sizes, default=0), "video"),
             "length": f"{sum(one.length_sec for one in facts) / 3600:.2f} hours",
             "size": f"{sum(one.num_bytes for one in facts) / 1e9:.3f} GB",
             **more,
@@ -406,7 +407,7 @@ def _remarks(facts: Facts, usual_sec: float) -> Iterator[tuple[str, str, float]]
     elif facts.still >= _MOST:
         yield "frozen", f"{facts.still:.0%} of neighbouring frames looked at are equal", facts.still
     if facts.num_frames < _MIN_FRAMES or facts.length_sec < _SHORT * usual_sec:
-        yield "short", f"{facts.num_frames} frames, {facts.length_sec:.2f} s", -facts.length_sec
+        yield "short", f"{counted(facts.num_frames, 'frame')}, {facts.length_sec:.2f} s", -facts.length_sec
 
 
 def _bits_of_pixel(facts: Facts) -> float:

@@ -12,7 +12,7 @@ from paddlevideo_fast.apps.data.sets import of_sets
 from paddlevideo_fast.apps.data.spans import OutputList, Part, Stored, middle_of
 from paddlevideo_fast.cli.command import print_result
 from paddlevideo_fast.command_line import CommandParser, count
-from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode import Span, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import bare_url
@@ -28,6 +28,7 @@ from paddlevideo_fast.jobs.run import (
     write_lines,
 )
 from paddlevideo_fast.jobs.work import Work
+from paddlevideo_fast.log import counted
 from paddlevideo_fast.registry import did_you_mean
 
 _MANIFEST = "prepared.jsonl"
@@ -60,6 +61,11 @@ class Task(NamedTuple):
     def sources(self) -> Sequence[str]:
         """See `work.Task`."""
         return [self.source]
+
+    @property
+    def spans(self) -> Sequence[Span | None]:
+        """What is stored of each of them; None: all."""
+        return [self.part and self.part.span]
 
     @property
     def target(self) -> Any:
@@ -180,11 +186,9 @@ def _prepare(args: argparse.Namespace) -> int:
 
 
 def _as_text(result: Mapping[str, Any]) -> str:
-    text = (
-        "{folder}: {num_videos} videos, {num_new} of them new\n"
-        "bytes: {bytes_before} before, {bytes_after} after"
-    )
-    return f"{text.format_map(result)} ({result['bytes_after'] / result['bytes_before']:.2f})"
+    before, after = result["bytes_before"], result["bytes_after"]
+    text = f"{result['folder']}: {counted(result['num_videos'], 'video')}, {result['num_new']} of them new"
+    return f"{text}\nbytes: {before} before, {after} after ({after / before:.2f})"
 
 
 def prepare_list_parser() -> CommandParser:

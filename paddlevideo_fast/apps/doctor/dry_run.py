@@ -25,6 +25,7 @@ from paddlevideo_fast.errors import UsageError
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.jobs.dry_run import Fact, free_bytes, print_dry_run
 from paddlevideo_fast.jobs.run import duration, muted, size_text
+from paddlevideo_fast.log import counted
 from paddlevideo_fast.modeling import count_parameters
 from paddlevideo_fast.modeling.weights import stored_state
 
@@ -85,9 +86,12 @@ def _data(setup: TrainingSetup) -> Fact:
         for name, split in (("train", setup.split), ("valid", setup.valid))
         if split is not None
     }
-    texts = [f"{name} {each['num_records']} records of {each['file_path']}" for name, each in values.items()]
+    texts = [
+        f"{name} {counted(each['num_records'], 'record')} of {each['file_path']}"
+        for name, each in values.items()
+    ]
     values["num_classes"] = setup.model.num_classes
-    return Fact(values, f"{', '.join(texts)}, {setup.model.num_classes} classes")
+    return Fact(values, f"{', '.join(texts)}, {counted(setup.model.num_classes, 'class')}")
 
 
 def _network(setup: TrainingSetup, checkpoint: Snapshot | None) -> Fact:
@@ -111,11 +115,11 @@ def _training(trainer: Trainer, setup: TrainingSetup, steps_in_epoch: int) -> Fa
         "schedule": type(setup.curve).__name__,
         "multigrid": is_multigrid,
     }
-    shapes = "in multigrid shapes" if is_multigrid else f"of {steps_in_epoch} steps"
+    shapes = "in multigrid shapes" if is_multigrid else f"of {counted(steps_in_epoch, 'step')}"
     return Fact(
         values,
-        f"{epochs} epochs {shapes}, {clips} clips a step; {values['optimizer']}, learning rate up to "
-        f"{highest:.3g} ({values['schedule']})",
+        f"{counted(epochs, 'epoch')} {shapes}, {counted(clips, 'clip')} a step; {values['optimizer']}, "
+        f"learning rate up to {highest:.3g} ({values['schedule']})",
     )
 
 
@@ -157,7 +161,7 @@ def _disk(trainer: Trainer, setup: TrainingSetup, optimizer: Mapping[str, Any]) 
     of_callbacks = sum(_num_bytes(callback.tensors()) for callback in trainer.callbacks)
     checkpoint = weights + _num_bytes(optimizer) + of_callbacks
     total, free = num_left * checkpoint, free_bytes(setup.output_folder)
-    text = f"{num_left} checkpoints of {size_text(checkpoint)}"
+    text = f"{counted(num_left, 'checkpoint')} of {size_text(checkpoint)}"
     if setup.valid is not None:
         total += weights
         text += " and the best weights"
@@ -204,6 +208,7 @@ def _time(trainer: Trainer, setup: TrainingSetup, times: StepTimes | None) -> Fa
     values = {"seconds": seconds, "num_steps": num_steps, "step_sec": times.step_sec, "device": device}
     return Fact(
         values,
-        f"about {duration(seconds)} for {num_steps} steps and the validations, by {times.num_steps} steps of "
+        f"about {duration(seconds)} for {counted(num_steps, 'step')} and the validations, by "
+        f"{counted(times.num_steps, 'step')} of "
         f"{times.step_sec:.3g} s on {device}",
     )

@@ -4,6 +4,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from paddlevideo_fast.log import counted
+
 MIN_SPEEDUP = 1.1  # a gain from which on a change is named
 _SUMS = (
     "The stages of training were timed one by one on made-up batches. Beside the reading, which\n"
@@ -49,9 +51,10 @@ def report(result: Mapping[str, Any]) -> str:
     """All findings as text for a terminal."""
     frames, height, width, _ = result["clip_shape"]
     lines = [
-        f"{result['config']} on {result['device']}, Paddle {result['paddle']}: {result['num_cores']} cores, "
-        f"{result['num_threads']} threads, {result['num_workers']} workers, "
-        f"{result['batch_size']} clips of {frames}×{height}×{width} a batch",
+        f"{result['config']} on {result['device']}, Paddle {result['paddle']}: "
+        f"{counted(result['num_cores'], 'core')}, {counted(result['num_threads'], 'thread')}, "
+        f"{counted(result['num_workers'], 'worker')}, "
+        f"{counted(result['batch_size'], 'clip')} of {frames}×{height}×{width} a batch",
         "",
         f"{'':<28}{'ms a step':>12}{'clips/s':>10}{'waiting':>10}",
     ]

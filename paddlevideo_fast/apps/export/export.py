@@ -241,7 +241,7 @@ def _write(source: Source, targets: Sequence[Target], files: ExportedFiles, devi
     written = ", ".join(
         f"{file.name} ({file.stat().st_size / 1e6:.1f} MB)" for file in (*files.programs, files.params)
     )
-    logger.info("written: %s; next, their logits are compared with those of the network", written)
+    logger.info("wrote %s; now comparing the logits of these programs with the network's", written)
     for check in checks:
         verify(source, check, read.checksums)
     if device != "cpu":

@@ -24,7 +24,7 @@ from paddlevideo_fast.decode.packets import has_pts, is_bare, rate_of
 from paddlevideo_fast.decode.reader import TOLERANCE_SEC, VideoReader, end_of, frames_between
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.urls import shown_url
-from paddlevideo_fast.log import get_logger, printable
+from paddlevideo_fast.log import counted, get_logger, printable
 
 WhenSlow = Literal["drop", "wait"]
 
@@ -228,9 +228,9 @@ class LiveSource:
     def summary(self, num_windows: int) -> str:
         """What has come so far, in one line."""
         return (
-            f"{printable(self.name)}: {self.newest_sec:.1f} s, {self.num_frames} frames, {num_windows} "
-            f"windows; {self.num_dropped} frames dropped, {self.num_corrupt} packets corrupt, "
-            f"{self.num_restarts} new beginnings"
+            f"{printable(self.name)}: {self.newest_sec:.1f} s, {counted(self.num_frames, 'frame')}, "
+            f"{counted(num_windows, 'window')}; {counted(self.num_dropped, 'frame')} dropped, "
+            f"{counted(self.num_corrupt, 'packet')} corrupt, {counted(self.num_restarts, 'new beginning')}"
         )
 
     def _run(self) -> None:

@@ -31,7 +31,7 @@ from paddlevideo_fast.io.files import as_path, read_names, walk
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader import VideoRecord
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.log import printable
+from paddlevideo_fast.log import counted, printable
 from paddlevideo_fast.metrics.predictions import DECISION
 from paddlevideo_fast.modeling import Preprocess
 from paddlevideo_fast.sources.untrimmed.windowing import Window
@@ -614,7 +614,8 @@ def timing(times: Sequence[BatchTime], wall_sec: float) -> str:
     inference_ms = statistics.median(time.inference_sec for time in times) * 1e3
     return (
         f"preprocess_time(ms): {preprocess_ms:.1f}, inference_time(ms): {inference_ms:.1f}: "
-        f"median of {len(times)} batches of {times[0].num_files} files; {rate:.2f} files a second in all"
+        f"median of {counted(len(times), 'batch')} of {counted(times[0].num_files, 'file')}; "
+        f"{rate:.2f} files a second in all"
     )
 
 

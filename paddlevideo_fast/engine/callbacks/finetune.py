@@ -8,7 +8,7 @@ from paddlevideo_fast.config.types import PositiveInt
 from paddlevideo_fast.engine.checkpoint import apply_restored_state
 from paddlevideo_fast.engine.extension import Extension, Problem, Problems
 from paddlevideo_fast.engine.trainer import Callback, Slot, Trainer
-from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.log import counted, get_logger
 from paddlevideo_fast.modeling import count_parameters
 from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.stages import learned_parameters
@@ -52,7 +52,7 @@ class Finetune(Extension):
             yield Problem(key, f"{text} out")
         epochs = [self.unfreeze_at] if isinstance(self.unfreeze_at, int) else self.unfreeze_at.values()
         if max(epochs) >= (num_epochs := plan.phases[-1].end_epoch):
-            text = f"the run ends after {num_epochs} epochs, so some parts never train"
+            text = f"the run ends after {counted(num_epochs, 'epoch')}, so some parts never train"
             yield Problem(key, text, is_error=False)
 
     def on_model(self, setup: "TrainingSetup") -> None:

@@ -51,7 +51,7 @@ from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.collate import Batch, make_batch
 from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.request import ClipRequest
-from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.log import counted, get_logger
 from paddlevideo_fast.modeling import build_model, classes_of, load_weights
 from paddlevideo_fast.sources.remote.sync import mirrored
 
@@ -319,7 +319,9 @@ def _sizes(output: Path, parts: Sequence[tuple[FeatureWriter, Network]]) -> dict
             "num_bytes": num_bytes,
         }
         text = f"{index.num_rows} rows of {shape} in {index.dtype}, {size_text(num_bytes)}"
-        facts[network.name] = Fact(values, f"{text}, of {num_records} records; {index.num_done} are there")
+        facts[network.name] = Fact(
+            values, f"{text}, of {counted(num_records, 'record')}; {index.num_done} are there"
+        )
     free = free_bytes(output)
     assert free is not None  # a local folder
     if needed > free:

@@ -29,7 +29,12 @@ attend: Any = getattr(_faster, "attend", None)
 
 
 def computed(x: paddle.Tensor, work: Callable[[np.ndarray, np.ndarray], None]) -> paddle.Tensor:
-    """A tensor like `x`, on a CPU: `work` gets the numbers of `x`, and those of the result to write."""
+    """The result of `work` on a tensor that is on a CPU: a new tensor with the shape and dtype of `x`.
+
+    Args:
+        x: the input.
+        work: gets `x` and the result as arrays, and writes every element of the second.
+    """
     if _faster is not None and x.dtype == paddle.float32:  # in the memory of the tensors, without copies
         out = _faster.empty(x.shape)
         work(_faster.as_array(x), _faster.as_array(out))

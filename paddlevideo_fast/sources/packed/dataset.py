@@ -10,7 +10,7 @@ from paddlevideo_fast.io.paths import file_system
 from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.loader.annotations import VideoRecord, read_video_list
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.log import counted, get_logger
 from paddlevideo_fast.registry import DATASETS
 from paddlevideo_fast.sources.packed.packed import PackedShard, is_folder_of_shards, open_shards
 from paddlevideo_fast.sources.sharded import ShardedDataset
@@ -114,5 +114,7 @@ def _listed_records(
                 raise AnnotationError(f"{file_path}:{record.line}: {error.cause}") from None
         records.append(replace(record, path=path, position=(number, video)))
     if num_failed:
-        get_logger().warning(f"{file_path}: {num_failed} videos are left out: they could not be packed")
+        get_logger().warning(
+            f"{file_path}: {counted(num_failed, 'video')} left out, which could not be packed"
+        )
     return records

@@ -68,8 +68,9 @@ def test_tools_read_a_set(made, data, tmp_path):
     assert data("prepare", "--list", made, "--output", tmp_path / "prepared", "--preset", "intra")[0] == 0
     for side in ("train", "valid"):
         assert (tmp_path / f"prepared/{side}.list").read_text() == (made / f"{side}.list").read_text()
-    assert data("extract", "--list", made / "valid.list", "--output", tmp_path / "frames")[0] == 0
-    assert len((tmp_path / "frames/valid.list").read_text().splitlines()) == 4
+    assert data("extract", made, tmp_path / "frames", "--short_side", "16")[0] == 0
+    for side, number in (("train", 16), ("valid", 4)):
+        assert len((tmp_path / f"frames/{side}.list").read_text().splitlines()) == number
     assert data("pack", "--list", made / "valid.list", "--output", tmp_path / "packed")[0] == 0
     code, _, err = data("pack", "--list", made, "--output", tmp_path / "packed")
     assert code == 2

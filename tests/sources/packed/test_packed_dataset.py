@@ -25,7 +25,7 @@ def test_a_list_gives_videos_and_labels(packed_folder, tmp_path, caplog):
     assert [record.path.rpartition(":")[2] for record in dataset.records] == [
         "class2/clip5", "class0/clip0", "class2/clip5"
     ]  # fmt: skip
-    assert "1 videos are left out" in caplog.text
+    assert "1 video left out" in caplog.text
     (first, second) = loader_of(dataset).epoch(0)
     assert first.labels.tolist() == [4, 9]
     np.testing.assert_array_equal(second.clips.shape, (1, 3, 32, 32, 3))
