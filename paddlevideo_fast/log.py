@@ -114,7 +114,7 @@ def printable(name: str) -> str:
 
 def counted(number: int, noun: str) -> str:
     """A number with its noun in the singular or plural: "1 class", "2 classes"."""
-    ending = "" if number == 1 else "es" if noun.endswith(("s", "x", "ch")) else "s"
+    ending = "" if number == 1 else "es" if noun.endswith(("s", "x", "tch")) else "s"
     return f"{number} {noun}{ending}"
 
 

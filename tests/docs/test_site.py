@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -24,6 +25,15 @@ def test_the_navigation_has_each_page_once_under_the_headings_of_the_index(folde
     )
     headings = re.findall(r"^## (.+)$", (ROOT / folder / "index.md").read_text(encoding="utf-8"), re.M)
     assert [next(iter(section)) for section in sections] == headings
+
+
+@pytest.mark.parametrize(
+    ("page", "language"), [("docs/zh-CN/training.md", "zh"), ("docs/en/training.md", "en")]
+)
+def test_the_texts_of_the_theme_are_in_the_language_of_the_page(page, language):
+    config = {"theme": {}}
+    site.on_page_context({}, SimpleNamespace(file=SimpleNamespace(src_uri=page)), config, None)
+    assert config == {"theme": {"language": language}}
 
 
 def test_what_pages_refer_to_is_linked_into_the_site(tmp_path):

@@ -87,7 +87,9 @@ def test_the_command_to_go_on_is_whole(tiny_config, long_epochs, tmp_path, start
     printed = "".join(capfd.readouterr())
     assert "this start changes keys of the run that it goes on with: " in printed
     assert "epochs was 1 and is 2" in printed
-    assert "; to go on as before, stop it and add  -o epochs=1" in printed
+    (line,) = (line for line in printed.splitlines() if "changes keys" in line)
+    assert "; to go on as before, stop it and add  -o OPTIMIZER.learning_rate.max_epoch=1 " in line
+    assert line.endswith(" -o epochs=1")
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from paddlevideo_fast.jobs.run import (
     report_failures,
     spread,
 )
+from paddlevideo_fast.log import counted
 from tests.support.content import content
 
 REPO = Path(__file__).resolve().parents[2]
@@ -55,6 +56,8 @@ def test_a_number_has_its_noun_in_the_singular_or_plural():
     assert [list_text({"file": "x", "num_lines": number}) for number in (0, 1)] == ["x: 0 lines", "x: 1 line"]
     texts = [classes_text({"file": "x", "num_classes": number}) for number in (1, 2)]
     assert texts == ["x: 1 class", "x: 2 classes"]
+    texts = [counted(3, noun) for noun in ("epoch", "batch", "box", "new beginning")]
+    assert texts == ["3 epochs", "3 batches", "3 boxes", "3 new beginnings"]
 
 
 def test_names_of_paddlevideo_mean_the_same(videos, tmp_path, capsys):
