@@ -35,14 +35,16 @@ class Conv3D(nn.Conv3D):
 
     A kernel of k frames is k kernels of one frame: all are applied to each frame, and their results are added
     along time. Paddle instead writes the patches of all k frames to memory. Small frames take this way where
-    the convolution is depthwise, or has several frames and many channels. Kernels of one pixel, strides in
-    time and other groups stay Paddle's.
+    the convolution is depthwise, or has several frames and many channels. Kernels of one pixel take it where
+    they write half the channels that they read, or fewer. Strides in time and other groups stay Paddle's.
     """
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """[N, C, T, H, W] to [N, out_channels, T', H', W']."""
         if not self._has_frames_apart(x):
             return nn.Conv3D.forward(self, x)
+        if max(self._kernel_size[1:]) == 1:
+            return self._of_pixels(x)
         padding, stride, depth = self._updated_padding, self._stride[1:], self._kernel_size[0]
         num_clips, channels, num_frames, *size = x.shape
         shape_of_kernels = [depth * self._out_channels, self.weight.shape[1], *self._kernel_size[1:]]
@@ -54,21 +56,35 @@ class Conv3D(nn.Conv3D):
         if tiling is not None:
             each = _Depthwise.apply(frames, self.weight, tiling)
         else:
-            kernels = self.weight.transpose([2, 0, 1, 3, 4]).flatten(0, 1)
+            kernels = transpose(self.weight, [2, 0, 1, 3, 4]).flatten(0, 1)
             each = (
                 winograd.convolve(frames, kernels, padding[1:])
                 if fits
                 else F.conv2d(frames, kernels, stride=stride, padding=padding[1:])
             )
         each = each.reshape([num_clips, num_frames, depth, -1, *each.shape[-2:]])
-        summed = _SumOverTime.apply(each, padding[0])
+        return self._summed(each, (0, 1, 2, 3, 4, 5))
+
+    def _of_pixels(self, x: paddle.Tensor) -> paddle.Tensor:
+        """By kernels of one pixel: one product for all frames of a clip."""
+        out_channels, channels, depth = self.weight.shape[:3]
+        writes_less = self._groups == 1 and channels >= 2 * out_channels
+        has_pixels = x.size >= 2 * channels * out_channels  # for fewer, the kernels are too much to copy
+        if depth == 1 or not (writes_less and has_pixels):
+            return nn.Conv3D.forward(self, x)
+        kernels = transpose(self.weight, [2, 0, 1, 3, 4]).flatten(0, 1).unsqueeze(2)
+        each = F.conv3d(x, kernels, stride=self._stride, padding=[0, *self._updated_padding[1:]])
+        each = each.reshape([each.shape[0], depth, out_channels, *each.shape[2:]])
+        return self._summed(each, (0, 3, 1, 2, 4, 5))
+
+    def _summed(self, each: paddle.Tensor, order: tuple[int, ...]) -> paddle.Tensor:
+        summed = _SumOverTime.apply(each, order, self._updated_padding[0])
         return summed if self.bias is None else summed + self.bias.reshape([-1, 1, 1, 1])
 
     def _has_frames_apart(self, x: paddle.Tensor) -> bool:
         """Whether the convolution of a clip is a sum over convolutions of its frames, on a CPU."""
         return (
             is_on_cpu(x)
-            and max(self._kernel_size[1:]) > 1
             and self._stride[0] == max(self._dilation) == 1
             and isinstance(self._padding, (int, list, tuple))
             and len(self._updated_padding) == 3
@@ -78,36 +94,38 @@ class Conv3D(nn.Conv3D):
 
 
 class _SumOverTime(PyLayer):
-    """What each of k kernels gives for each frame, [N, T, k, C, H, W], to [N, C, T', H, W].
+    """What each of k kernels gives for each frame, to [N, C, T', H, W].
 
+    `order` puts the axes of what is given into the order [N, T, k, C, H, W].
     With a padding of p frames, frame t of the output is the sum over i of kernel i's result for frame
     t + i - p; frames outside the clip count as zeros.
     """
 
     @staticmethod
-    def forward(ctx: Any, each: paddle.Tensor, padding: int) -> paddle.Tensor:
-        ctx.shape, ctx.padding = each.shape, padding
-        num_clips, num_frames, size, channels, *others = each.shape
+    def forward(ctx: Any, each: paddle.Tensor, order: tuple[int, ...], padding: int) -> paddle.Tensor:
+        ctx.shape, ctx.order, ctx.padding = each.shape, order, padding
+        results = as_array(each).transpose(order)
+        num_clips, num_frames, size, channels, *others = results.shape
         out = empty([num_clips, channels, num_frames + 2 * padding - size + 1, *others])
-        written, results = as_array(out).swapaxes(1, 2), as_array(each)
+        written = as_array(out).swapaxes(1, 2)
         written[...] = 0
-        for number, frames, sources in _pairs(ctx.shape, padding):
+        for number, frames, sources in _pairs(num_frames, size, padding):
             written[:, frames] += results[:, sources, number]
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> paddle.Tensor:
         out = empty(ctx.shape)
-        written, given = as_array(out), as_array(gradient).swapaxes(1, 2)
-        for number, frames, sources in _pairs(ctx.shape, ctx.padding):
+        written, given = as_array(out).transpose(ctx.order), as_array(gradient).swapaxes(1, 2)
+        num_frames, size = written.shape[1:3]
+        for number, frames, sources in _pairs(num_frames, size, ctx.padding):
             written[:, : sources.start, number] = written[:, sources.stop :, number] = 0
             written[:, sources, number] = given[:, frames]
         return out
 
 
-def _pairs(shape: Sequence[int], padding: int) -> Iterator[tuple[int, slice, slice]]:
+def _pairs(num_frames: int, size: int, padding: int) -> Iterator[tuple[int, slice, slice]]:
     """For each kernel: its number, frames of the output, and the frames of `each` that are added to them."""
-    num_frames, size = shape[1:3]
     for number in range(size):
         shift = number - padding
         begin = max(0, -shift)

@@ -128,10 +128,25 @@ def test_convolutions_of_frames(kernel, stride, padding, has_bias, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("kernel", "stride", "padding"),
+    [((3, 1, 1), 1, (1, 0, 0)), ((5, 1, 1), 1, (1, 0, 0)), ((2, 1, 1), (1, 2, 2), (1, 1, 0))],
+)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_convolutions_of_pixels_of_several_frames(kernel, stride, padding, has_bias, monkeypatch):
+    inputs = tensors((2, 6, 4, 5, 3), (3, 6, *kernel), (3,))[: 2 + has_bias]
+    layer = Conv3D(6, 3, kernel, stride, padding, bias_attr=None if has_bias else False)
+    monkeypatch.delattr(nn.Conv3D, "forward")  # it took this way
+    assert_same(with_parameters(layer), lambda x, w, b=None: F.conv3d(x, w, b, stride, padding), inputs)
+
+
+@pytest.mark.parametrize(
     ("arguments", "shape"),
     [
         ((4, 4, 1), (1, 4, 2, 16, 16)),
         ((4, 4, (3, 1, 1)), (1, 4, 3, 16, 16)),
+        ((8, 4, (3, 1, 1)), (1, 8, 3, 1, 2)),  # few pixels
+        ((8, 4, (3, 1, 1), (2, 1, 1)), (1, 8, 3, 16, 16)),
+        ((16, 4, (3, 1, 1), 1, 0, 1, 2), (1, 16, 3, 16, 16)),
         ((4, 4, 3, (2, 1, 1)), (1, 4, 3, 16, 16)),
         ((4, 4, 3, 1, "SAME"), (1, 4, 3, 16, 16)),
         ((4, 4, 3, 1, 1, 1, 4), (1, 4, 3, 16, 16)),
@@ -143,6 +158,7 @@ def test_other_convolutions_stay_paddles(arguments, shape, monkeypatch):
     ours, plain = Conv3D(*arguments), nn.Conv3D(*arguments)
     plain.set_state_dict(ours.state_dict())
     monkeypatch.delattr(convolutions.F, "conv2d")
+    monkeypatch.delattr(convolutions, "_SumOverTime")
     (x,) = tensors(shape)
     assert bool((ours(x) == plain(x)).all())
 
