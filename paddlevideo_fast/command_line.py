@@ -160,7 +160,7 @@ class CommandParser(argparse.ArgumentParser):
         """
         parsed, unknown = self.parse_known_intermixed_args(args, namespace)
         if unknown:
-            hint = self._hint(unknown[0], parsed) if unknown[0].startswith("--") else ""
+            hint = self._hint(unknown, parsed) if unknown[0].startswith("--") else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         for word, (action, required) in self._words.items():
             given = parsed.__dict__.pop(word)
@@ -183,13 +183,13 @@ class CommandParser(argparse.ArgumentParser):
             message = f"{name} is missing: {self._help_of(name)}"
         raise UsageError(f"{message}; {self.prog} --help  shows the flags")
 
-    def _hint(self, word: str, args: argparse.Namespace) -> str:
-        """What to type in place of an unknown flag; "" where nothing is like it."""
-        flag = word[2:].partition("=")[0]
+    def _hint(self, words: Sequence[str], args: argparse.Namespace) -> str:
+        """What to type in place of an unknown flag, the first of the words; "" where nothing is like it."""
+        flag = words[0][2:].partition("=")[0]
         names = [name[2:] for name in self._option_string_actions if name.startswith("--")]
         similar = did_you_mean(flag, names).partition("; known")[0]
         module = annexes.load("advice", "flag") if self.reads_config else None
-        return (module and module.hint(flag, args)) or similar.replace("mean '", "mean '--")
+        return (module and module.hint(flag, args, words[1:])) or similar.replace("mean '", "mean '--")
 
     def _help_of(self, name: str) -> str:
         actions = (one for one in self._actions if name in (*one.option_strings, one.dest, one.metavar))

@@ -109,10 +109,15 @@ def test_texts_name_commands_that_exist():
                 ("--num_classes", "MODEL.head.num_classes"),
             )
         ),
+        (
+            ["train", "--lr", "1", "tsm_motion"],
+            2,
+            "-o OPTIMIZER.learning_rate.cosine_base_lr=VALUE  sets it;",
+        ),
         (["train", "none", "--lr=1"], 2, "key of the config: -o OPTIMIZER.learning_rate=VALUE  sets it;"),
         (["train", "tsm_motion", "--xy", "1"], 2, "unrecognized arguments: --xy 1; paddlevideo-fast"),
         (["-c", "tsm_motoin", "--test"], 2, "did you mean tsm_motion, tsn_motion"),
-        (["predict", "-i", "x", "--model_file", "y"], 2, "paddlevideo-fast export writes it"),
+        (["predict", "-i", "x", "--model_file", "y"], 2, "program that paddlevideo-fast export has written"),
     ],
 )
 def test_what_a_command_line_says(words, code, said, capsys):

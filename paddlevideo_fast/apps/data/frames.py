@@ -252,7 +252,7 @@ _RARE: dict[str, dict[str, Any]] = {
 def extract_parser() -> CommandParser:
     """The parser of `paddlevideo-fast data extract`."""
     parser = tool_parser("data extract", extract.__doc__)
-    text = "folder with the videos, or folder of a set with a config.yaml"
+    text = "folder with the videos; or as --list, which reads also a folder of a set with a config.yaml"
     parser.add_argument("--root", positional="SRC_DIR", help=text)
     parser.add_argument("--output", positional="OUT_DIR", required=True, help="folder for the frames")
     text = "annotation list of the videos, in place of SRC_DIR"
@@ -287,7 +287,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("SRC_DIR is missing: folder with the videos")
     if args.root and args.list:
         raise ToolError("give either --root, a folder with videos, or --list, an annotation list of them")
-    if isinstance(args.root, Path) and (args.root / CONFIG_FILE).is_file():  # a set of `init`
+    if isinstance(args.root, Path) and (args.root.is_file() or (args.root / CONFIG_FILE).is_file()):
         args.root, args.list = None, args.root
     if args.ext in ("jpg", "png"):  # PaddleVideo's name of the format
         args.out_format, args.ext = args.ext, ""

@@ -50,6 +50,7 @@ from paddlevideo_fast.errors import ProgramError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import scheme_of
+from paddlevideo_fast.jobs.run import size_text
 from paddlevideo_fast.loader import build_dataset
 from paddlevideo_fast.loader.annotations import check_labels
 from paddlevideo_fast.loader.class_names import (
@@ -238,9 +239,8 @@ def _write(source: Source, targets: Sequence[Target], files: ExportedFiles, devi
     source.recipe = source.recipe.with_settings(checksums=checksums)
     settings_target.write(source, prefix)
     read = read_recipe(files.settings).settings
-    written = ", ".join(
-        f"{file.name} ({file.stat().st_size / 1e6:.1f} MB)" for file in (*files.programs, files.params)
-    )
+    paths = (*files.programs, files.params)
+    written = ", ".join(f"{file.name} ({size_text(file.stat().st_size)})" for file in paths)
     logger.info("wrote %s; now comparing the logits of these programs with the network's", written)
     for check in checks:
         verify(source, check, read.checksums)

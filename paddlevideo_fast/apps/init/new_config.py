@@ -13,14 +13,14 @@ import yaml
 from paddlevideo_fast.apps.init.init_dataset import ENDINGS, SIDES, Source
 from paddlevideo_fast.apps.zoo import named_weights
 from paddlevideo_fast.cli.command import quiet_import
-from paddlevideo_fast.config.builtin import built_in
+from paddlevideo_fast.config.builtin import built_in, built_in_configs, find_config
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.sections import build
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.jobs.run import ToolError
 from paddlevideo_fast.log import counted, printable
-from paddlevideo_fast.registry import LEARNING_RATES
+from paddlevideo_fast.registry import LEARNING_RATES, did_you_mean
 
 CLIPS_OF_TRAINING = 6000  # of a first training on a CPU, over all its epochs
 _EPOCHS = range(5, 61)
@@ -51,6 +51,9 @@ NETWORKS = tuple(_RECIPES)
 def recipe_of(name: str, has_gpu: bool) -> str:
     """The built-in config that a network's name means on this machine; other names stay."""
     on_cpu, full = _RECIPES.get(name.lower(), (None, name))
+    if not os.path.isfile(find_config(full)):
+        near = did_you_mean(name, [*_RECIPES, *built_in_configs()]).partition("; known")[0]
+        raise ToolError(f"--recipe {name}: is no network, such as tsm, and no built-in config{near}")
     return full if has_gpu or on_cpu is None else on_cpu
 
 

@@ -351,7 +351,10 @@ def find_program(model_file: str | Path) -> Path:
     for candidate in (*map(Path, with_endings), path):
         if candidate.is_file():
             return candidate
-    raise ProgramError(f"{path}: there is no such file; paddlevideo-fast export writes it")
+    raise ProgramError(
+        f"{path}: there is no such file or folder; name the output folder of a run, or a program that "
+        "paddlevideo-fast export has written"
+    )
 
 
 def _fetched_program(url: str) -> Path:

@@ -7,7 +7,6 @@ import contextlib
 import importlib.resources
 import json
 import math
-import shlex
 import socket
 import tempfile
 import time
@@ -209,7 +208,7 @@ class _Handler:
         except RequestError as error:
             status = error.status
             if status in (400, 422) and _kind(request) == _CURL:
-                line = f"curl --data-binary @video.mp4 {shlex.quote(str(request.url))}"
+                line = f"curl --data-binary @video.mp4 {request.url.replace(query='')}"
                 text = f"{error}; to send a file unchanged, which curl -d does not, type  {line}"
                 raise RequestError(status, text) from error
             raise

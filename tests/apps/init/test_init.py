@@ -362,7 +362,10 @@ def test_what_may_spoil_a_training_is_told():
         (["set", "--group", "("], "--group (: is no regular expression"),
         (["set", "--group", "session"], "--group session: matches none of the paths"),
         (["set", "--valid_share", "1.5"], "--valid_share: 1.5; must be from 0 to below 1"),
-        (["set", "--recipe", "tsm_k400"], "tsm_k400  there is no such file"),
+        (
+            ["set", "--recipe", "x3dd"],
+            "is no network, such as tsm, and no built-in config; did you mean 'x3d'?",
+        ),
         (["set", "--recipe", "tsm_k400_frames"], "reads frames; take a config for videos"),
         (["set", "--class_names", "few.txt"], "few.txt: lacks the class 'b'"),
         (["damaged"], "none of its 1 videos decodes"),

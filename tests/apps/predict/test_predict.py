@@ -207,7 +207,7 @@ def test_class_names_and_a_config_in_place_of_the_settings(
     code, _, err = predict(*words)
     assert (code, err.count("ConfigError")) == (2, 1)
     (tmp_path / "empty").mkdir()
-    absent = "there is no such file; paddlevideo-fast export writes it"
+    absent = "there is no such file or folder; name the output folder of a run, or a program that"
     for missing, told in (
         (tmp_path / "other", absent),
         ("", absent),
