@@ -3,8 +3,8 @@
 import signal
 import sys
 
-_HANDLES = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a job of `nohup` ignores it
-if _HANDLES:  # Ctrl-C ends the imports without a traceback
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job of `nohup` ignores it
+    # Ctrl-C ends the process at once until a command works: an import may lose a `KeyboardInterrupt`
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 if not __package__:  # Paddle's launcher starts this file by its path
@@ -12,10 +12,7 @@ if not __package__:  # Paddle's launcher starts this file by its path
 
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from paddlevideo_fast.cli.commands import main  # noqa: E402
-
-if _HANDLES:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+from paddlevideo_fast.cli.commands import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -38,8 +38,8 @@ TYPED = "PADDLEVIDEO_FAST_TYPED"  # in the processes of `launch`, the command li
 
 
 def say(text: str) -> None:
-    """Prints a line on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """Prints a line on stderr, in one piece."""
+    print(f"{text}\n", end="", file=sys.stderr, flush=True)
 
 
 def say_error(error: PaddleVideoFastError) -> int:

@@ -7,6 +7,7 @@ import argparse
 import importlib
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,6 +36,8 @@ class Command(annexes.CommandRow):
         """See `start`; errors are raised."""
         args = self.make_parser().parse_args(words)
         args.typed = self.typed(words)
+        if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # see `__main__`; the module is imported now
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return self.load(self.function)(args)
 
     def typed(self, words: Sequence[str]) -> str:

@@ -70,24 +70,24 @@ def run(args: argparse.Namespace) -> int:
     else, also a process that was killed.
     """
     os.environ[TYPED] = args.typed
-    began = time.time()
+    log = Path(args.log_dir, "workerlog.0")
+    begins_at = log.stat().st_size if log.exists() else 0  # Paddle's launcher appends to it
     # -u: what it has printed is out when a signal ends it
     launcher = [sys.executable, "-u", "-m", "paddle.distributed.launch"]
     code = start([*launcher, *args.words], args.max_restart)
     if code in _STOPPED:
-        say(_last_words(Path(args.log_dir, "workerlog.0"), began))
+        say(_last_words(log, begins_at))
     return code
 
 
-def _last_words(log: Path, began: float) -> str:
+def _last_words(log: Path, begins_at: int) -> str:
     """What rank 0 has said about a signal, of which Paddle's launcher shows nothing.
 
     Args:
         log: of rank 0.
-        began: when the processes were started; an older file is of another run.
+        begins_at: first byte of this run; before it are earlier ones.
     """
-    has_text = log.exists() and log.stat().st_mtime >= began
-    lines = log.read_text("utf-8", "replace").splitlines() if has_text else []
+    lines = log.read_bytes()[begins_at:].decode("utf-8", "replace").splitlines() if log.exists() else []
     return next((line for line in reversed(lines) if line.startswith("interrupted")), "interrupted")
 
 

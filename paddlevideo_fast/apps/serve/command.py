@@ -27,7 +27,7 @@ from paddlevideo_fast.cli.command import add_import_argument, quiet_import, say
 from paddlevideo_fast.command_line import CommandParser, add_options, count, option
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.extras import needing
-from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.machine import answering_ctrl_c, num_cores
 
 _MAX_READERS = 8  # by default
 
@@ -115,9 +115,12 @@ def run(args: argparse.Namespace) -> None:
     service = Service(make_predictor(args), _service_options(args))
     name, port = service.description()["model_name"], listening.getsockname()[1]
     host = f"[{args.host}]" if ":" in args.host else args.host
-    say(f"{name} answers at http://{host}:{port}/ ; Ctrl-C ends it")
-    app = make_app(service, [args.host, *args.allow_host])
-    Server(server_config(app)).run(sockets=[listening])
+    with answering_ctrl_c():  # FastAPI imports more now, and an import may lose a `KeyboardInterrupt`
+        server = Server(server_config(make_app(service, [args.host, *args.allow_host])))
+    with answering_ctrl_c(server.handle_exit):  # uvicorn sets it later, and imports more before
+        say(f"{name} answers at http://{host}:{port}/ ; Ctrl-C ends it")
+        server.run(sockets=[listening])
+    raise KeyboardInterrupt  # SIGTERM has ended the process
 
 
 def _service_options(args: argparse.Namespace) -> Any:

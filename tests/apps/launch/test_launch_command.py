@@ -145,6 +145,20 @@ def test_a_signal_ends_a_launcher_that_has_started_nothing(environment):
 
 
 @pytest.mark.parametrize(
+    ("printed", "last_words"),
+    [("epoch: 3\ninterrupted; to go on:  new\n", "interrupted; to go on:  new\n"), ("\n", "interrupted\n")],
+)
+def test_the_command_to_go_on_is_of_this_run(monkeypatch, capsys, tmp_path, printed, last_words):
+    log = tmp_path / "workerlog.0"
+    log.write_text("interrupted; to go on:  old\n")  # Paddle's launcher appends to it
+    monkeypatch.setattr(
+        launch, "start", lambda command, restarts: log.write_text(log.read_text() + printed) and 130
+    )
+    assert main(["--log_dir", str(tmp_path), "train", "-c", "x"]) == 130
+    assert capsys.readouterr().err == last_words
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         ([], "nothing to start"),

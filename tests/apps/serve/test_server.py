@@ -17,6 +17,8 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import uvicorn
+from fastapi import FastAPI
 
 from paddlevideo_fast.apps.predict.predictor import Predictor, Windowing, entry_of
 from paddlevideo_fast.apps.serve.reading import (
@@ -26,6 +28,7 @@ from paddlevideo_fast.apps.serve.reading import (
     UnusableError,
     VideoLimits,
 )
+from paddlevideo_fast.cli.commands import COMMANDS
 
 IN_FLIGHT = "paddlevideo_fast_requests_in_flight"
 
@@ -429,6 +432,40 @@ def test_it_ends_when_asked_and_answers_what_it_works_on(serve, video, tmp_path)
     stopping.join()
     assert statuses == [-signal.SIGTERM], "".join(server.lines)
     assert children_of(server.process) == []
+
+
+@pytest.mark.parametrize("moment", ["before the server", "in the server"])
+def test_ctrl_c_while_it_starts_ends_it_and_interrupts_no_import(monkeypatch, capsys, moment):
+    """The app and uvicorn import more at their start, and an import may lose a `KeyboardInterrupt`."""
+    reached = []
+
+    class Interrupted(uvicorn.Server):
+        def run(self, sockets=None):
+            if moment == "in the server":
+                signal.raise_signal(signal.SIGINT)
+            reached.append("server")
+            super().run(sockets)
+
+    def make_app(service, names):
+        if moment == "before the server":
+            signal.raise_signal(signal.SIGINT)
+        reached.append("app")
+        return FastAPI()
+
+    class Described:
+        def __init__(self, predictor, options):
+            pass
+
+        def description(self):
+            return {"model_name": "tiny"}
+
+    monkeypatch.setattr("paddlevideo_fast.apps.serve.command.make_predictor", lambda args: None)
+    monkeypatch.setattr("paddlevideo_fast.apps.serve.service.Service", Described)
+    monkeypatch.setattr("paddlevideo_fast.apps.serve.app.make_app", make_app)
+    monkeypatch.setattr("uvicorn.Server", Interrupted)
+    assert COMMANDS["serve"].start(["inference", "--port", "0"]) == 130
+    assert reached == (["app"] if moment == "before the server" else ["app", "server"])
+    assert capsys.readouterr().err.splitlines()[-1] == "interrupted"
 
 
 def test_the_command_names_wrong_input(run, server, program):
