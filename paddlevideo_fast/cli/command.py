@@ -244,11 +244,9 @@ def quiet_import() -> Iterator[None]:
         os.dup2(caught.fileno(), 2)
         try:
             yield
-        except ModuleNotFoundError as exc:
-            if exc.name == "paddle":
+        except BaseException as exc:
+            if isinstance(exc, ModuleNotFoundError) and exc.name == "paddle":
                 raise MissingExtraError("paddlepaddle", "cpu", "paddlevideo_fast") from exc
-            raise
-        except BaseException:
             caught.seek(0)
             os.write(console, caught.read())
             raise
@@ -256,3 +254,5 @@ def quiet_import() -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(console, 2)
             os.close(console)
+            with contextlib.suppress(TypeError, ValueError):  # a handler in C; another thread
+                signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))  # Paddle's prints a C++ stack

@@ -1,5 +1,6 @@
 """How a command ends: its exit code, and one message where the input is wrong."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from argparse import Namespace
 import paddle
 import pytest
 
-from paddlevideo_fast.cli import run_command
+from paddlevideo_fast.cli import quiet_import, run_command
 from paddlevideo_fast.errors import EXIT_USER_ERROR, ConfigError, WeightError
 from paddlevideo_fast.log import get_logger
 from tests.support.launching import ROOT
@@ -90,6 +91,15 @@ def test_ctrl_c_in_the_first_seconds_leaves_no_traceback(tmp_path, module):
     ignoring = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *words]  # as a job in the background does
     done = subprocess.run(ignoring, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode != -signal.SIGINT
+
+
+def test_sigterm_does_after_the_import_of_paddle_what_it_did_before():
+    """Paddle's C++ code sets a handler that prints a C++ stack."""
+    set_handler = ctypes.CDLL(None).signal
+    set_handler.restype = ctypes.c_void_p
+    with quiet_import():
+        set_handler(signal.SIGTERM, 1)  # SIG_IGN
+    assert not set_handler(signal.SIGTERM, 0)  # it was SIG_DFL
 
 
 def test_a_fault_of_the_program_keeps_its_traceback():
