@@ -252,11 +252,11 @@ def _ours_operators() -> dict[str, float]:
     nn = paddle.nn
 
     def convolution(rank: int, *sizes: Any, groups: int) -> Any:
-        kind = layers.Conv3D if rank == 3 else nn.Conv2D
+        kind = layers.Conv3D if rank == 3 else layers.Conv2D
         return kind(*sizes, groups=groups, bias_attr=False)
 
     def attention(x: Any) -> Any:
-        return attend(*[x.reshape([2, 1568, 6, 64]).transpose([0, 2, 1, 3])] * 3)
+        return attend(*[x.reshape([2, 1568, 6, 64])] * 3)
 
     makers = {
         "GELU": lambda channels: layers.gelu,

@@ -215,6 +215,7 @@ def _tiling(layer: Any, x: paddle.Tensor) -> _Tiling | None:
         is_on_cpu(x)
         and layer._groups == layer._in_channels == layer._out_channels > 1
         and max(layer._dilation) == 1
+        and 2 * max(stride) <= min(kernel)  # with fewer overlaps, most of what a tile reads is for nothing
         and layer._padding_mode == "zeros"
         and x.size >= _MIN_FRAMES * x.shape[1] * math.prod(size)
     ):

@@ -18,9 +18,10 @@ import paddle.nn.functional as F
 from paddle import nn
 from paddle.autograd import PyLayer
 
-_BLOCK = 2**17  # numbers: half a MB, so that a few blocks fit a core's second cache
-_BLOCK_OF_SCORES = 2**19
+_BLOCK = 2**15  # numbers: an eighth of a MB, so that a few blocks fit a core's second cache
+_BLOCK_OF_SCORES = 2**22  # 16 MB
 _MIN_SCORES = 2**13  # of a head; blocks of fewer take longer than Paddle
+_SMALL_SCORE = 60.0  # float32 holds its exponential, also a billion times
 _TINY = np.float32(1e-30)
 
 
@@ -243,6 +244,12 @@ def attend(
 
 
 class _Attention(PyLayer):
+    """Each pass over the scores costs a fifth of their product, so products do what they can.
+
+    Small scores need no highest one subtracted. In the gradient, what is subtracted from a row is a number
+    more at the end of its vector, with ones at the end of the others.
+    """
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -254,17 +261,18 @@ class _Attention(PyLayer):
         *bias: paddle.Tensor,
     ) -> paddle.Tensor:
         ctx.wanted = [not one.stop_gradient for one in (query, key, value, *bias)]
-        ctx.scale, ctx.mask = scale, mask
-        ctx.num_heads = query.shape[1]
-        queries, keys, values = _of_heads(query, scale), *(x.contiguous().flatten(0, 1) for x in (key, value))
+        ctx.scale, ctx.mask, ctx.num_heads = scale, mask, query.shape[1]
+        queries, keys, values = _of_heads(query, scale), _of_heads(key), _of_heads(value)
         scores = _Scores(queries, keys, ctx.num_heads, mask, bias)
+        are_small = scores.are_small()
         out = empty([*query.shape[:3], value.shape[3]])
         written = as_array(out).reshape(-1, *out.shape[2:])
         ctx.totals = np.empty(written.shape[:2], "float32")  # of the exponentials, as logarithms
         for heads, rows in scores.blocks():
             weights, weight = scores.of(heads, rows)
-            highest = weight.max(-1, keepdims=True)
-            weight -= highest
+            highest = np.zeros(1, "float32") if are_small else weight.max(-1, keepdims=True)
+            if not are_small:
+                weight -= highest
             scores.exponentiate(weight)
             total = weight.sum(-1, keepdims=True)
             np.divide(as_array(paddle.matmul(weights, values[heads])), total, out=written[heads, rows])
@@ -275,20 +283,18 @@ class _Attention(PyLayer):
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
         queries, keys, values, out, *bias = ctx.saved_tensor()
-        scores = _Scores(queries, keys, ctx.num_heads, ctx.mask, bias)
-        given = gradient.contiguous().flatten(0, 1)
-        shared = np.einsum("hij,hij->hi", as_array(given), as_array(out).reshape(given.shape))[..., None]
+        given = _of_heads(gradient)
+        shared = np.einsum("hij,hij->hi", as_array(given), as_array(out).reshape(given.shape))
+        longer_given, longer_values = _longer(given, -shared), _longer(values, 1)
+        scores = _Scores(_longer(queries, -ctx.totals), _longer(keys, 1), ctx.num_heads, ctx.mask, bias)
         results = [paddle.zeros(one.shape, "float32") for one in (queries, keys, values, *bias)]
         of_query, of_key, of_value = map(as_array, results[:3])
         for heads, rows in scores.blocks():
             weights, weight = scores.of(heads, rows)
-            weight -= ctx.totals[heads, rows, None]
             scores.exponentiate(weight)
-            upstream = given[heads, rows]
-            of_value[heads] += as_array(paddle.matmul(weights, upstream, transpose_x=True))
-            changes = paddle.matmul(upstream, values[heads], transpose_y=True)
+            of_value[heads] += as_array(paddle.matmul(weights, given[heads, rows], transpose_x=True))
+            changes = paddle.matmul(longer_given[heads, rows], longer_values[heads], transpose_y=True)
             change = as_array(changes)
-            change -= shared[heads, rows]
             change *= weight
             if bias:
                 as_array(results[3])[scores.numbers(heads), rows] += change
@@ -298,11 +304,22 @@ class _Attention(PyLayer):
         return wanted(ctx, *by_heads, *results[3:])
 
 
-def _of_heads(x: paddle.Tensor, scale: float) -> paddle.Tensor:
-    """[N, heads, L, D] to a scaled copy [N * heads, L, D]."""
+def _of_heads(x: paddle.Tensor, scale: float = 1.0) -> paddle.Tensor:
+    """[N, heads, L, D] to a scaled copy [N * heads, L, D]; the tensor itself if nothing is to copy."""
+    if scale == 1.0:
+        return x.contiguous().flatten(0, 1)
     out = empty(x.shape)
     np.multiply(as_array(x), np.float32(scale), out=as_array(out))
     return out.flatten(0, 1)
+
+
+def _longer(x: paddle.Tensor, end: float | np.ndarray) -> paddle.Tensor:
+    """[H, L, D] to a copy [H, L, D + 1] with the number `end`, or those of [H, L], last."""
+    out = empty([*x.shape[:2], x.shape[2] + 1])
+    written = as_array(out)
+    written[..., :-1] = as_array(x)
+    written[..., -1] = end
+    return out
 
 
 @dataclass(eq=False)
@@ -322,6 +339,18 @@ class _Scores:
     num_heads: int
     mask: np.ndarray | None
     bias: Sequence[paddle.Tensor]
+
+    def are_small(self) -> bool:
+        """Whether all exponentials and their sums are normal numbers, so that no highest need be subtracted.
+
+        A score is at most the product of the lengths of its two vectors.
+        """
+        if self.bias or self.mask is not None:
+            return False
+        squares = (
+            np.einsum("hij,hij->hi", one, one).max() for one in map(as_array, (self.queries, self.keys))
+        )
+        return math.prod(squares) < _SMALL_SCORE**2
 
     def blocks(self) -> Iterator[tuple[slice, slice]]:
         """Heads, which all belong to one of the N, and rows."""

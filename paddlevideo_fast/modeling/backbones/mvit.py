@@ -17,8 +17,15 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, RenamingConverter, Weights
-from paddlevideo_fast.modeling.layers.attention import EncoderBlock, attend, drop_path_rates, linear, table
-from paddlevideo_fast.modeling.layers.cpu import Conv3D, LayerNorm
+from paddlevideo_fast.modeling.layers.attention import (
+    EncoderBlock,
+    attend,
+    class_and_patches,
+    drop_path_rates,
+    linear,
+    table,
+)
+from paddlevideo_fast.modeling.layers.cpu import Conv3D, LayerNorm, transpose
 from paddlevideo_fast.modeling.layers.operators import constant
 from paddlevideo_fast.modeling.layers.positions import resized
 from paddlevideo_fast.modeling.layers.windows import Box, PatchEmbed, box
@@ -76,14 +83,17 @@ class PooledAttention(nn.Layer):
     def forward(self, tokens: paddle.Tensor, grid: Box) -> tuple[paddle.Tensor, Box]:
         """Tokens [N, 1 + T*H*W, in_channels] and their grid to pooled ones, with `channels`, and theirs."""
         length = tokens.shape[1]
-        qkv = self.qkv(tokens).reshape([0, length, 3, self._num_heads, -1]).transpose([2, 0, 3, 4, 1])
-        query, key, value = qkv.unbind(0)
+        qkv = self.qkv(tokens).reshape([0, length, 3, self._num_heads, -1])
+        query, key, value = transpose(qkv, [2, 0, 3, 4, 1]).unbind(0)
         query, query_grid = self._pooled("q", query, grid)
         key, key_grid = self._pooled("k", key, grid)
         value, _ = self._pooled("v", value, grid)
         # q · k + position(q, k) is one product of longer vectors: a key has, for each axis, a 1 at its place
-        positions = self._positions(query, query_grid, key_grid)
-        one_hot = constant(_one_hot_positions, key_grid) + 0 * key[:, :, :, :1]  # for each of N
+        class_token, patches = class_and_patches(query, axis=2)
+        positions = self._positions(patches, query_grid, key_grid)
+        one_hot = constant(_one_hot_positions, key_grid) + paddle.zeros_like(
+            key[:, :, :, :1]
+        )  # for each of N
         scaled = query * query.shape[-1] ** -0.5
         mixed = attend(
             paddle.concat([scaled, positions], axis=-1),
@@ -92,10 +102,9 @@ class PooledAttention(nn.Layer):
             scale=1.0,
             heads_first=True,
         )
-        # all but the class token
-        mixed = mixed + paddle.concat([paddle.zeros_like(query[:, :, :1]), query[:, :, 1:]], axis=2)
+        mixed = mixed + paddle.concat([paddle.zeros_like(class_token), patches], axis=2)
         length, channels = query.shape[2], self._num_heads * query.shape[3]
-        joined = mixed.transpose([0, 2, 1, 3]).reshape([-1, length, channels])
+        joined = transpose(mixed, [0, 2, 1, 3]).reshape([-1, length, channels])
         return self.dropout(self.proj(joined)), query_grid
 
     def _pooled(self, name: str, heads: paddle.Tensor, grid: Box) -> tuple[paddle.Tensor, Box]:
@@ -103,34 +112,35 @@ class PooledAttention(nn.Layer):
         flat = heads.flatten(0, 1)
         pool = getattr(self, f"pool_{name}")
         channels = pool.weight.shape[0]  # Paddle 2 knows none of a flattened tensor while it traces
-        pooled = pool(flat[:, :, 1:].reshape([-1, channels, *grid]))
+        class_token, patches = class_and_patches(flat, axis=2)
+        pooled = pool(patches.reshape([-1, channels, *grid]))
         pooled_grid = box(pooled.shape[2:])
-        joined = paddle.concat([flat[:, :, :1], pooled.flatten(2)], axis=2).transpose([0, 2, 1])
+        joined = transpose(paddle.concat([class_token, pooled.flatten(2)], axis=2), [0, 2, 1])
         normed = getattr(self, f"norm_{name}")(joined)
         return normed.reshape([-1, self._num_heads, joined.shape[1], channels]), pooled_grid
 
-    def _positions(self, query: paddle.Tensor, grid: Box, key_grid: Box) -> paddle.Tensor:
+    def _positions(self, patches: paddle.Tensor, grid: Box, key_grid: Box) -> paddle.Tensor:
         """For each query, what a key's place along each axis adds to its score.
 
         Args:
-            query: [N, heads, 1 + T*H*W, D].
+            patches: the queries without the class token's, [N, heads, T*H*W, D].
             grid: of the queries.
             key_grid: T', H', W' of the keys.
 
         Returns:
             [N, heads, 1 + T*H*W, T' + H' + W'], zeros for the class token.
         """
-        channels, num_queries = query.shape[-1], grid[0] * grid[1] * grid[2]
-        queries = query[:, :, 1:].reshape([-1, *grid, channels])
+        channels, num_queries = patches.shape[-1], grid[0] * grid[1] * grid[2]
+        queries = patches.reshape([-1, *grid, channels])
         each = []
         for number, (axis, side, key_side) in enumerate(zip(_AXES, grid, key_grid)):
             # this axis to the front, for one product with each of its rows
             order = [number + 1, 0, *(other for other in (1, 2, 3) if other != number + 1), 4]
             others = [size for other, size in enumerate(grid) if other != number]
-            flat = queries.transpose(order).reshape([side, -1, channels])
+            flat = transpose(queries, order).reshape([side, -1, channels])
             along = paddle.matmul(flat, self._rows(axis, side, key_side), transpose_y=True)
             back = [order.index(dim) for dim in range(5)]
-            along = along.reshape([side, -1, *others, key_side]).transpose(back)
+            along = transpose(along.reshape([side, -1, *others, key_side]), back)
             each.append(along.reshape([-1, self._num_heads, num_queries, key_side]))
         joined = paddle.concat(each, axis=-1)
         return paddle.concat([paddle.zeros_like(joined[:, :, :1]), joined], axis=2)
@@ -162,10 +172,11 @@ class MViTBlock(EncoderBlock):
         if max(self._stride) == 1:
             return tokens
         channels = tokens.shape[-1]
-        clip = tokens[:, 1:].transpose([0, 2, 1]).reshape([-1, channels, *grid])
+        class_token, patches = class_and_patches(tokens)
+        clip = transpose(patches, [0, 2, 1]).reshape([-1, channels, *grid])
         kernel = [step + 1 if step > 1 else 1 for step in self._stride]
         clip = F.max_pool3d(clip, kernel, self._stride, [side // 2 for side in kernel])
-        return paddle.concat([tokens[:, :1], clip.flatten(2).transpose([0, 2, 1])], axis=1)
+        return paddle.concat([class_token, transpose(clip.flatten(2), [0, 2, 1])], axis=1)
 
 
 class MViTConverter(RenamingConverter):
@@ -305,7 +316,9 @@ class MViT(Backbone):
         patches = self.patch_embed(clips)
         grid = box(patches.shape[1:4])
         tokens = patches.flatten(1, 3)
-        tokens = paddle.concat([self.cls_token + 0 * tokens[:, :1], tokens], axis=1)  # for each of N
+        tokens = paddle.concat(
+            [self.cls_token + paddle.zeros_like(tokens[:, :1]), tokens], axis=1
+        )  # for each of N
         for block in self.blocks:
             tokens, grid = block(tokens, grid)
         return self.norm(tokens if self.data_format == "NLC" else tokens[:, 0])

@@ -19,6 +19,7 @@ from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConve
 from paddlevideo_fast.modeling.layers.attention import (
     EncoderBlock,
     SelfAttention,
+    class_and_patches,
     drop_path_rates,
     linear,
     table,
@@ -68,7 +69,7 @@ class DividedBlock(EncoderBlock):
             x: [N, 1 + P * T, channels]: the class token, the first patch in all frames, the second, ...
             num_frames: T.
         """
-        cls_token, patches = x[:, :1], x[:, 1:]
+        cls_token, patches = class_and_patches(x)
         num_tokens, channels = patches.shape[1:]
         times = patches.reshape([-1, num_frames, channels])
         change = self.drop_path(self.temporal_attn(self.temporal_norm1(times)))
@@ -79,9 +80,9 @@ class DividedBlock(EncoderBlock):
         frames = paddle.concat([cls_token.tile([1, num_frames, 1]).unsqueeze(2), frames], axis=2)
         length = frames.shape[2]
         change = self.drop_path(self.attn(self.norm1(frames.reshape([-1, length, channels]))))
-        change = change.reshape([-1, num_frames, length, channels])
-        cls_token = cls_token + change[:, :, 0].mean(axis=1, keepdim=True)
-        patches = patches + change[:, :, 1:].transpose([0, 2, 1, 3]).reshape([-1, num_tokens, channels])
+        of_class, of_patches = class_and_patches(change.reshape([-1, num_frames, length, channels]), axis=2)
+        cls_token = cls_token + of_class.squeeze(2).mean(axis=1, keepdim=True)
+        patches = patches + of_patches.transpose([0, 2, 1, 3]).reshape([-1, num_tokens, channels])
 
         x = paddle.concat([cls_token, patches], axis=1)
         return x + self.drop_path(self.mlp(self.norm2(x)))
@@ -105,13 +106,14 @@ class ShiftedBlock(EncoderBlock):
     def _shifted(self, x: paddle.Tensor, num_frames: int) -> paddle.Tensor:
         channels = x.shape[2]
         fold = channels // self.fold_div
-        tokens = x[:, 0].reshape([-1, num_frames, channels])
+        tokens, patches = class_and_patches(x)
+        tokens = tokens.reshape([-1, num_frames, channels])
         from_next, from_last, stay = tokens.split([fold, fold, channels - 2 * fold], axis=2)
         nothing = paddle.zeros_like(from_next[:, :1])
         from_next = paddle.concat([from_next[:, 1:], nothing], axis=1)
         from_last = paddle.concat([nothing, from_last[:, :-1]], axis=1)
         tokens = paddle.concat([from_next, from_last, stay], axis=2).reshape([-1, 1, channels])
-        return paddle.concat([tokens, x[:, 1:]], axis=1)
+        return paddle.concat([tokens, patches], axis=1)
 
 
 class FrameTransformer(Backbone):
@@ -385,10 +387,10 @@ class VisionTransformer(FrameTransformer):
         length, channels = x.shape[1:]
         x = x.reshape([-1, num_frames, length, channels])
         times = resized(self.time_embed[0], [self.num_seg], [num_frames])
-        patches = self.time_drop(x[:, :, 1:].transpose([0, 2, 1, 3]) + times)
-        return paddle.concat(
-            [x[:, 0, :1], patches.reshape([-1, (length - 1) * num_frames, channels])], axis=1
-        )
+        cls_token, patches = class_and_patches(x, axis=2)
+        patches = self.time_drop(patches.transpose([0, 2, 1, 3]) + times)
+        patches = patches.reshape([-1, (length - 1) * num_frames, channels])
+        return paddle.concat([cls_token[:, 0], patches], axis=1)
 
     def maps(self, output: paddle.Tensor, clips: paddle.Tensor) -> paddle.Tensor | None:
         if self.attention_type != "space_only" and output.ndim == 3:  # patch by patch, each in all frames

@@ -104,6 +104,20 @@ def test_attention(block, wanted, masked, monkeypatch):
     assert calls == [1]
 
 
+@pytest.mark.parametrize("size", [1.0, 10.0, 100.0])
+def test_attention_without_a_bias(size, monkeypatch):
+    """Of small scores the highest is not subtracted; large ones would leave the range of float32."""
+    monkeypatch.setattr(cpu, "_BLOCK_OF_SCORES", 2**13)
+    inputs = tensors((2, 3, 90, 8), (2, 3, 100, 8), (2, 3, 100, 5))
+    with paddle.no_grad():
+        inputs[0] *= size
+    assert_same(
+        lambda q, k, v: attend(q, k, v, None, 0.0, 0.3, None, True),
+        lambda q, k, v: F.softmax(paddle.matmul(q * 0.3, k, transpose_y=True)) @ v,
+        inputs,
+    )
+
+
 @pytest.mark.parametrize(
     ("kernel", "stride", "padding"),
     [
@@ -168,10 +182,9 @@ def test_other_convolutions_stay_paddles(arguments, shape, monkeypatch):
     [
         (3, 1, 1, (14, 14)),  # four tiles
         (5, 2, "SAME", (27, 20)),  # tiles that hold more than is written; one row of zeros more below
-        (3, 2, [0, 1, 0, 1], (8, 9)),
+        (4, 2, [0, 1, 0, 1], (8, 9)),
         (5, 1, 2, (4, 4)),  # the kernel is larger than the frame
-        ((3, 5), (3, 1), (1, 2), (16, 10)),  # no tile reads the last row
-        (2, 5, 0, (23, 23)),  # no tile reads every pixel
+        ((4, 5), (2, 1), (1, 2), (17, 10)),  # no tile reads the last row
         (3, 1, "VALID", (9, 5)),
     ],
 )
@@ -184,7 +197,7 @@ def test_depthwise_convolutions_of_small_frames(kernel, stride, padding, size, h
 
 
 @pytest.mark.parametrize(
-    ("kernel", "stride", "padding"), [((3, 3, 3), 1, 1), ((5, 3, 5), (1, 2, 1), (2, 1, 0)), ((1, 3, 3), 1, 1)]
+    ("kernel", "stride", "padding"), [((3, 3, 3), 1, 1), ((5, 4, 5), (1, 2, 1), (2, 1, 0)), ((1, 3, 3), 1, 1)]
 )
 def test_depthwise_convolutions_of_small_clips(kernel, stride, padding, monkeypatch):
     layer = Conv3D(6, 6, kernel, stride, padding, groups=6)
@@ -212,6 +225,7 @@ def test_a_depthwise_convolution_gives_the_gradients_that_are_wanted():
         ((4, 4, 3, 1, 1, 2, 4), (4, 4, 7, 7)),
         ((4, 4, 3, 1, 1, 1, 4), (4, 4, 15, 14)),  # large frames
         ((4, 4, 3, 1, 1, 1, 4), (3, 4, 7, 7)),  # few frames
+        ((4, 4, 3, 2, 1, 1, 4), (4, 4, 9, 9)),  # few pixels that two places read
     ],
 )
 def test_other_depthwise_convolutions_stay_paddles(arguments, shape, monkeypatch):
