@@ -248,11 +248,12 @@ def _ours_operators() -> dict[str, float]:
     from paddlevideo_fast.modeling import layers
     from paddlevideo_fast.modeling.layers.attention import attend
     from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D
+    from paddlevideo_fast.modeling.layers.cpu import Conv2D
 
     nn = paddle.nn
 
     def convolution(rank: int, *sizes: Any, groups: int) -> Any:
-        kind = layers.Conv3D if rank == 3 else layers.Conv2D
+        kind = layers.Conv3D if rank == 3 else Conv2D
         return kind(*sizes, groups=groups, bias_attr=False)
 
     def attention(x: Any) -> Any:

@@ -147,7 +147,12 @@ class Linear(nn.Linear):
         """[..., in_features] to [..., out_features]."""
         if self.bias is None or not is_on_cpu(x):
             return nn.Linear.forward(self, x)
-        return _AddBias.apply(paddle.matmul(x, self.weight), self.bias)
+        return add_bias(paddle.matmul(x, self.weight), self.bias)
+
+
+def add_bias(x: paddle.Tensor, bias: paddle.Tensor) -> paddle.Tensor:
+    """[..., channels] plus a bias of each channel, whose gradient is a product with ones."""
+    return _AddBias.apply(x, bias) if is_on_cpu(x) else x + bias
 
 
 class _AddBias(PyLayer):
@@ -287,21 +292,26 @@ class _Attention(PyLayer):
         shared = np.einsum("hij,hij->hi", as_array(given), as_array(out).reshape(given.shape))
         longer_given, longer_values = _longer(given, -shared), _longer(values, 1)
         scores = _Scores(_longer(queries, -ctx.totals), _longer(keys, 1), ctx.num_heads, ctx.mask, bias)
-        results = [paddle.zeros(one.shape, "float32") for one in (queries, keys, values, *bias)]
-        of_query, of_key, of_value = map(as_array, results[:3])
+        of_queries, of_bias = empty(queries.shape), [paddle.zeros(one.shape, "float32") for one in bias]
+        # [H, D, M]: a transposed product of a wide matrix is slower than one of a narrow matrix
+        of_keys, of_values = (
+            paddle.zeros([len(x), x.shape[2], x.shape[1]], "float32") for x in (keys, values)
+        )
+        of_query, of_key, of_value = map(as_array, (of_queries, of_keys, of_values))
         for heads, rows in scores.blocks():
             weights, weight = scores.of(heads, rows)
             scores.exponentiate(weight)
-            of_value[heads] += as_array(paddle.matmul(weights, given[heads, rows], transpose_x=True))
+            of_value[heads] += as_array(paddle.matmul(given[heads, rows], weights, transpose_x=True))
             changes = paddle.matmul(longer_given[heads, rows], longer_values[heads], transpose_y=True)
             change = as_array(changes)
             change *= weight
             if bias:
-                as_array(results[3])[scores.numbers(heads), rows] += change
+                as_array(of_bias[0])[scores.numbers(heads), rows] += change
             np.multiply(as_array(paddle.matmul(changes, keys[heads])), ctx.scale, out=of_query[heads, rows])
-            of_key[heads] += as_array(paddle.matmul(changes, queries[heads, rows], transpose_x=True))
-        by_heads = (one.reshape([-1, ctx.num_heads, *one.shape[1:]]) for one in results[:3])
-        return wanted(ctx, *by_heads, *results[3:])
+            of_key[heads] += as_array(paddle.matmul(queries[heads, rows], changes, transpose_x=True))
+        gradients = of_queries, _transposed(of_keys, (0, 2, 1)), _transposed(of_values, (0, 2, 1))
+        by_heads = (one.reshape([-1, ctx.num_heads, *one.shape[1:]]) for one in gradients)
+        return wanted(ctx, *by_heads, *of_bias)
 
 
 def _of_heads(x: paddle.Tensor, scale: float = 1.0) -> paddle.Tensor:

@@ -201,7 +201,7 @@ class SelfAttention(nn.Layer):
         qkv = self.qkv(x)
         if not self.key_bias:
             of_all = paddle.concat([self.q_bias, paddle.zeros_like(self.q_bias), self.v_bias])
-            qkv = qkv + of_all.astype(qkv.dtype)
+            qkv = cpu.add_bias(qkv, of_all.astype(qkv.dtype))
         return qkv.reshape([-1, length, 3, self.num_heads, channels // self.num_heads]).unbind(2)
 
     def mixed(

@@ -21,6 +21,7 @@ LayerNorm: Any = getattr(_faster, "LayerNorm", nn.LayerNorm)
 Conv2D: Any = getattr(_convolutions, "Conv2D", nn.Conv2D)
 Conv3D: Any = getattr(_convolutions, "Conv3D", nn.Conv3D)
 gelu = getattr(_faster, "gelu", F.gelu)
+add_bias = getattr(_faster, "add_bias", paddle.add)
 transpose = getattr(_faster, "transpose", paddle.transpose)
 # Whether `attend` takes heads [N, heads, L, D]: query, key, and the rate of dropout.
 attends: Any = getattr(_faster, "attends", lambda *heads: False)
