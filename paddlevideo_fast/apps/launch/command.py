@@ -19,7 +19,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import paddlevideo_fast
 from paddlevideo_fast.cli.command import TYPED, say
 from paddlevideo_fast.command_line import CommandParser, count
 from paddlevideo_fast.errors import EXIT_USER_ERROR
@@ -27,7 +26,7 @@ from paddlevideo_fast.machine import installed_gpus
 from paddlevideo_fast.registry import did_you_mean
 
 _COMMANDS = ("train", "test")  # those that run in several processes
-_SCRIPT = str(Path(paddlevideo_fast.__file__).with_name("__main__.py"))
+_SCRIPT = str(Path(__file__).with_name("process.py"))
 
 # Lines that Paddle writes when it is imported or connects, which tell a user nothing.
 _QUIET = {"PYTHONWARNINGS": "ignore:No ccache found", "GLOG_minloglevel": "2"}
@@ -145,9 +144,10 @@ def start(command: Sequence[str], max_restart: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    streams: dict[str, Any] = {"stdin": 1, "stdout": 2} if _SCRIPT in command else {}  # see `process.py`
     for restarts_left in range(max_restart, -1, -1):
         # in a session of its own, where Ctrl-C does not reach it
-        launcher = subprocess.Popen(command, env={**_QUIET, **os.environ}, start_new_session=True)
+        launcher = subprocess.Popen(command, env={**_QUIET, **os.environ}, start_new_session=True, **streams)
         if signals:  # between two starts
             launcher.kill()
         while launcher.poll() is None:  # `wait` would answer no signal that comes just before it

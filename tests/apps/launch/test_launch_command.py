@@ -12,7 +12,7 @@ from paddlevideo_fast.apps.launch import command as launch
 from paddlevideo_fast.cli.commands import COMMANDS
 
 main = COMMANDS["launch"].start
-SCRIPT = str(Path(launch.__file__).resolve().parents[2] / "__main__.py")
+SCRIPT = str(Path(launch.__file__).with_name("process.py"))
 
 START = """
 import sys
@@ -105,6 +105,25 @@ def test_a_gpu_build_has_no_more_processes_than_gpus(monkeypatch, capsys):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert main(["--nproc_per_node", "3", "train", "-c", "x"]) == 2
     assert "and there are 2: 0, 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_rank_0_prints_results_on_the_stdout_of_launch(environment, tmp_path, rank):
+    files = [tmp_path / "stdout of launch", tmp_path / "log of the rank"]
+    with files[0].open("w") as out, files[1].open("w") as log:
+        own = {**environment, "PADDLE_TRAINER_ID": str(rank)}
+        subprocess.run([sys.executable, SCRIPT, "--version"], env=own, stdin=out, stdout=log, check=True)
+    assert files[rank].read_text().startswith("paddlevideo-fast ")
+    assert files[1 - rank].read_text() == ""
+
+
+@pytest.mark.parametrize(("words", "out", "err"), [([SCRIPT], "result\n", "log\n"), (["my.py"], "log\n", "")])
+def test_the_log_of_a_command_comes_on_stderr(environment, words, out, err):
+    """A shell in place of the launcher."""
+    start = "import sys; from paddlevideo_fast.apps.launch.command import start; start(sys.argv[1:], 0)"
+    command = [sys.executable, "-c", start, "sh", "-c", "echo log; echo result >&0", *words]
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, out, err)
 
 
 RANKS = """
