@@ -14,7 +14,7 @@ from paddlevideo_fast.config.types import KeyPath
 from paddlevideo_fast.config.yaml_source import dotted, dump
 from paddlevideo_fast.errors import MAX_PROBLEMS, ConfigError, SettingError, shown
 from paddlevideo_fast.io.files import atomic_write_text
-from paddlevideo_fast.log import get_logger, warn_once
+from paddlevideo_fast.log import counted, get_logger, warn_once
 from paddlevideo_fast.plugins import Import
 
 _LOGGER = get_logger(__name__)
@@ -211,5 +211,5 @@ class Findings:
             for path, _ in items:
                 self.config.remove(path)
             path, reason = items[0]
-            more = f" (and in {len(items) - 1} more places)" if len(items) > 1 else ""
+            more = f" (and in {counted(len(items) - 1, 'more place')})" if len(items) > 1 else ""
             warn_once(_LOGGER, self.config.problem(path, f"has no effect{more}: {reason}"))

@@ -18,6 +18,7 @@ import cv2
 import numpy as np
 
 from paddlevideo_fast.apps.data.clips import find_clips
+from paddlevideo_fast.config.builtin import CONFIG_FILE
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.jobs import run
@@ -128,6 +129,8 @@ def find(source: Path, class_file: Path | None = None, data_prefix: Path | None 
         raise ToolError(f"{source}: no such folder or file")
     else:
         contents = _in_list(source, data_prefix or source.parent)
+    if not contents.clips and (source / CONFIG_FILE).is_file():
+        raise ToolError(f"{source}: is a set that init has written; name the folder or list of its videos")
     if not contents.clips:
         raise ToolError(
             f"{source}: holds no videos in folders of classes; looked for {', '.join(VIDEO_EXTENSIONS)}"

@@ -318,7 +318,7 @@ def _sizes(output: Path, parts: Sequence[tuple[FeatureWriter, Network]]) -> dict
             "dtype": str(index.dtype),
             "num_bytes": num_bytes,
         }
-        text = f"{index.num_rows} rows of {shape} in {index.dtype}, {size_text(num_bytes)}"
+        text = f"{counted(index.num_rows, 'row')} of {shape} in {index.dtype}, {size_text(num_bytes)}"
         facts[network.name] = Fact(
             values, f"{text}, of {counted(num_records, 'record')}; {index.num_done} are there"
         )

@@ -145,6 +145,8 @@ def test_a_second_run_keeps_the_config_and_the_sides(run, folder, tmp_path, vide
     assert sum(map(len, after.values())) == sum(map(len, before.values())) + len(videos[20:])
     assert load_config(config)["seed"] == 7
     assert "config.yaml is kept" in capfd.readouterr().out
+    assert run("my_set", "--output", "other") == 2
+    assert "my_set: is a set that init has written; name the folder or list" in capfd.readouterr().err
 
 
 def test_folders_that_are_a_split(run, videos, tmp_path):
