@@ -77,7 +77,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.allow_abbrev = False  # pages name flags in full
     found = parser.parse_args(rest[1:])
     if rest[0] == "launch":
-        return parsed(found.words[[Path(word).name for word in found.words].index("__main__.py") + 1 :])
+        return parsed(found.words[[Path(word).name for word in found.words].index("process.py") + 1 :])
     found.command = " ".join(words[: len(words) - len(rest) + 1])
     return found
 
