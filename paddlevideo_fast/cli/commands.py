@@ -24,20 +24,20 @@ class Command(annexes.CommandRow):
     """A subcommand, which imports its module when it is used."""
 
     def load(self, function: str) -> Callable[..., Any]:
-        """A function of the module, by name."""
-        return getattr(importlib.import_module(self.module), function)
+        """A function of the module, by name. Once this is imported, Ctrl-C raises `KeyboardInterrupt`."""
+        loaded = getattr(importlib.import_module(self.module), function)
+        if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # see `__main__`
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        return loaded
 
     def start(self, words: Sequence[str] | None = None) -> int:
         """Runs a command line and returns the exit code; without words, the command line of the process."""
-        words = sys.argv[1:] if words is None else words
-        return run_command(self.run, words, self._to_go_on)
+        return run_command(self.run, sys.argv[1:] if words is None else words, self._to_go_on)
 
     def run(self, words: Sequence[str]) -> int | None:
         """See `start`; errors are raised."""
         args = self.make_parser().parse_args(words)
         args.typed = self.typed(words)
-        if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # see `__main__`; the module is imported now
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         return self.load(self.function)(args)
 
     def typed(self, words: Sequence[str]) -> str:
@@ -59,7 +59,7 @@ class Group(Command):
     """A subcommand that is a group of commands."""
 
     def start(self, words: Sequence[str] | None = None) -> int:
-        return self.load(self.parser)().start(words or [])
+        return getattr(importlib.import_module(self.module), self.parser)().start(words or [])
 
 
 COMMANDS: dict[str, Command] = {
