@@ -1,6 +1,6 @@
 """A training step, a prediction and operators on a CPU: here and in PyTorch.
 
-With `--runtimes`, a prediction by the network and by its exported programs instead.
+With `--runtimes`, a prediction by the network, by its exported programs and in PyTorch instead.
 """
 
 import sys
@@ -40,13 +40,13 @@ def run(
     Returns:
         "networks": {network: {threads: {side: {"step": [wall, CPU seconds], "predict": the same, "peak_mb":
         of a step}}}}, and "operators": {operator: {side: ms of CPU time}}; medians over the rounds. With
-        `runtimes`, the sides are the runtimes, with {"predict", "peak_mb"}, or {"error": why not}.
+        `runtimes`, the sides are the runtimes and PyTorch, with {"predict", "peak_mb"} or {"error": why not}.
 
     Raises:
         PaddleVideoFastError: a process failed, with what it wrote.
     """
     sides = dict.fromkeys(RUNTIMES, sys.executable) if runtimes else {"now": sys.executable}
-    if torch is not None and not runtimes:
+    if torch is not None:
         sides["torch"] = torch
     progress = timed_progress()
     found: dict[str, Any] = {}
@@ -54,12 +54,12 @@ def run(
         if runtimes and network == OPERATORS:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            words = [network, *[folder] * runtimes]
+            words = {side: [network, *[folder] * (side in RUNTIMES)] for side in sides}
             if runtimes:
                 _export(network, Path(folder))
             for number in [1] if network == OPERATORS else threads:
                 progress(f"{network}, {number} threads")
-                calls = {side: partial(_child, python, side, words, number) for side, python in sides.items()}
+                calls = {side: partial(_child, sides[side], side, words[side], number) for side in sides}
                 found.setdefault(network, {})[str(number)] = medians_in_turn(calls, rounds)
     by_side = found.pop(OPERATORS, {"1": {"now": {}}})["1"]
     operators = {name: {side: by_side[side][name] for side in by_side} for name in by_side["now"]}

@@ -428,6 +428,7 @@ TABLES: Mapping[str, Table] = {
     "precision": _precision,
     "cpu": _of_networks("cpu", _cpu_cells),
     "cpu_runtimes": _of_networks("cpu_runtimes", _runtime_cells),
+    "cpu_runtimes_torch": _of_networks("cpu_runtimes_torch", _runtime_cells),
     "cpu_operators": _each("cpu", _operator_cells, "operators"),
     "int8": _each("int8", _int8_cells, "networks"),
     "int8_trained": _each(
