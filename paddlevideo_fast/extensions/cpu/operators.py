@@ -249,10 +249,10 @@ def attend(
 
 
 class _Attention(PyLayer):
-    """Each pass over the scores costs a fifth of their product, so products do what they can.
+    """Goes over the scores as rarely as possible: once takes a fifth of the time of their product.
 
-    Small scores need no highest one subtracted. In the gradient, what is subtracted from a row is a number
-    more at the end of its vector, with ones at the end of the others.
+    If all scores are small, the highest is not subtracted before the exponential. In the gradient, a product
+    subtracts one number from each row: the vectors of the row end with this number, and the others with 1.
     """
 
     @staticmethod

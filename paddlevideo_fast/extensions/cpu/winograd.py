@@ -9,7 +9,7 @@ Results and gradients agree with Paddle's to rounding. docs/adr/0042 has the rea
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from paddlevideo_fast.extensions.cpu.operators import as_array, empty, slices, w
 _MIN_CHANNELS = 128  # of fewer, additions take longer than the multiplications that they save
 _MIN_TILES = 64  # for fewer, the kernels are too much to transform
 _BLOCK = 2**15  # numbers: an eighth of a MB, so that what is added stays in a core's second cache
+_PART = 2**21  # numbers of tiles that are in memory at once: 8 MB
 
 # from numbers along an axis to four for each tile, or back
 _Step = Callable[[np.ndarray, np.ndarray], None]
@@ -58,30 +59,43 @@ def _tiles(shape: Sequence[int], padding: Sequence[int]) -> list[int]:
 
 
 class _Convolution(PyLayer):
+    """Some frames at a time, so that little memory is taken for a moment."""
+
     @staticmethod
     def forward(ctx: Any, x: paddle.Tensor, weight: paddle.Tensor, padding: tuple[int, int]) -> paddle.Tensor:
         ctx.wanted, ctx.padding = [not one.stop_gradient for one in (x, weight)], padding
         x = x.contiguous()
         ctx.save_for_backward(x, weight)
-        tiles = _tiles(x.shape, padding)
-        products = paddle.matmul(_to_tiles(_read, x, tiles, padding), _of_kernels(weight), transpose_y=True)
+        tiles, kernels = _tiles(x.shape, padding), _of_kernels(weight)
         size = [number + 2 * around - 2 for number, around in zip(x.shape[2:], padding)]
-        return _to_frames(_write, products, [x.shape[0], weight.shape[0], *size], tiles)
+        out = empty([x.shape[0], weight.shape[0], *size])
+        frames, written = as_array(x), as_array(out)
+        for some in _some_frames(weight, len(frames), tiles):
+            read = _to_tiles(_read, frames[some], tiles, padding)
+            _to_frames(_write, paddle.matmul(read, kernels, transpose_y=True), written[some], tiles)
+        return out
 
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
         x, weight = ctx.saved_tensor()
-        tiles = _tiles(x.shape, ctx.padding)
-        of_products = _to_tiles(_write_gradient, gradient.contiguous(), tiles)
-        of_x = of_weight = None
-        if ctx.wanted[0]:
-            of_tiles = paddle.matmul(of_products, _of_kernels(weight))
-            of_x = _to_frames(_read_gradient, of_tiles, x.shape, tiles, ctx.padding)
-        if ctx.wanted[1]:
-            read = _to_tiles(_read, x, tiles, ctx.padding)
-            of_kernels = paddle.matmul(of_products, read, transpose_x=True).flatten(1)
-            of_weight = paddle.matmul(of_kernels, _KERNEL, transpose_x=True).reshape(weight.shape)
+        tiles, kernels = _tiles(x.shape, ctx.padding), _of_kernels(weight)
+        of_x, of_kernels = empty(x.shape), paddle.zeros([16, *weight.shape[:2]], "float32")
+        frames, upstream, written = as_array(x), as_array(gradient), as_array(of_x)
+        for some in _some_frames(weight, len(frames), tiles):
+            of_products = _to_tiles(_write_gradient, upstream[some], tiles)
+            if ctx.wanted[0]:
+                of_tiles = paddle.matmul(of_products, kernels)
+                _to_frames(_read_gradient, of_tiles, written[some], tiles, ctx.padding)
+            if ctx.wanted[1]:
+                read = _to_tiles(_read, frames[some], tiles, ctx.padding)
+                of_kernels.add_(paddle.matmul(of_products, read, transpose_x=True))
+        of_weight = paddle.matmul(of_kernels.flatten(1), _KERNEL, transpose_x=True).reshape(weight.shape)
         return wanted(ctx, of_x, of_weight)
+
+
+def _some_frames(weight: paddle.Tensor, num_frames: int, tiles: Sequence[int]) -> Iterator[slice]:
+    """Parts of the frames whose tiles have at most `_PART` numbers, of kernels [O, C, 3, 3]."""
+    return slices(num_frames, _PART // (16 * max(weight.shape[:2]) * math.prod(tiles)) or 1)
 
 
 # --- along one axis: [n, numbers, ...], and [4, n, tiles, ...]
@@ -138,7 +152,7 @@ def _of_kernels(weight: paddle.Tensor) -> paddle.Tensor:
 
 
 def _to_tiles(
-    step: _Step, frames: paddle.Tensor, tiles: Sequence[int], padding: Sequence[int] | None = None
+    step: _Step, frames: np.ndarray, tiles: Sequence[int], padding: Sequence[int] | None = None
 ) -> paddle.Tensor:
     """Frames [N, C, H, W], with a padding those that are read, to [16, N * tiles, C]."""
     num_frames, channels = frames.shape[:2]
@@ -146,7 +160,7 @@ def _to_tiles(
     targets = as_array(out).reshape(4, 4, num_frames, *tiles, channels)
     size, inside = _padded(frames.shape, tiles, padding)
     for block in slices(num_frames, _BLOCK // (math.prod(size) * channels) or 1):
-        part = as_array(frames)[block].transpose(0, 2, 3, 1)
+        part = frames[block].transpose(0, 2, 3, 1)
         padded = np.zeros([len(part), *size, channels], "float32")
         padded[inside] = part
         by_row = np.empty([4, len(part), tiles[0], size[1], channels], "float32")
@@ -159,15 +173,14 @@ def _to_tiles(
 def _to_frames(
     step: _Step,
     values: paddle.Tensor,
-    shape: Sequence[int],
+    frames: np.ndarray,
     tiles: Sequence[int],
     padding: Sequence[int] | None = None,
-) -> paddle.Tensor:
-    """[16, N * tiles, C] to frames [N, C, H, W] of this shape, with a padding those that are read."""
-    num_frames, channels = shape[:2]
-    out = empty(shape)
+) -> None:
+    """Writes [16, N * tiles, C] to frames [N, C, H, W], with a padding to those that are read."""
+    num_frames, channels = frames.shape[:2]
     parts = as_array(values).reshape(4, 4, num_frames, *tiles, channels)
-    size, inside = _padded(shape, tiles, padding)
+    size, inside = _padded(frames.shape, tiles, padding)
     for block in slices(num_frames, _BLOCK // (math.prod(size) * channels) or 1):
         part = parts[:, :, block]
         by_column = np.empty([4, part.shape[2], size[0], tiles[1], channels], "float32")
@@ -175,8 +188,7 @@ def _to_frames(
             step(column, target)
         padded = np.empty([part.shape[2], *size, channels], "float32")
         step(by_column.swapaxes(2, 3), padded.swapaxes(1, 2))
-        as_array(out)[block] = padded[inside].transpose(0, 3, 1, 2)
-    return out
+        frames[block] = padded[inside].transpose(0, 3, 1, 2)
 
 
 def _padded(
