@@ -144,5 +144,5 @@ def test_a_static_graph_freezes_the_same():
     assert results[0].keys() == results[1].keys()
     for name, value in results[0].items():
         np.testing.assert_allclose(
-            results[1][name].numpy(), value.numpy(), rtol=1e-5, atol=1e-6, err_msg=name
+            results[1][name].numpy(), value.numpy(), rtol=1e-5, atol=1e-5, err_msg=name
         )

@@ -26,7 +26,7 @@ FILES = [
             *("distillation/soft_labels", "pretraining/model", "pretraining/hiera", "hiera/network"),
             "efficientnet/network",
             *("run_length/rule", "run_length/packing", "token_merging/merging", "cpu/operators"),
-            *("cpu/convolutions", "cpu/winograd"),
+            *("cpu/convolutions", "cpu/onednn"),
         )
     ),
     *(ROOT / f"engine/{name}.py" for name in ("prefetch", "trainer")),

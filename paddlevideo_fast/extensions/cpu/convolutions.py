@@ -1,9 +1,9 @@
 """Convolutions as a CPU computes them fast; devices and exported programs take Paddle's own.
 
 Paddle's CPU kernels write the patches of a 3D convolution out as a whole, and compute a depthwise convolution
-number by number, on one thread. Here a 3D convolution is one in 2D of each frame, a depthwise one is a
-product of matrices, and `winograd` computes one of 3×3 with many channels. Results and gradients agree with
-Paddle's to rounding. docs/adr/0042 has the reasons.
+number by number, on one thread. Here kernels of several pixels are oneDNN's, those of one pixel and several
+frames a sum over frames, and depthwise ones a product of matrices. Results and gradients agree with Paddle's
+to rounding. docs/adr/0042 has the reasons.
 """
 
 import functools
@@ -18,10 +18,9 @@ from numpy.lib.stride_tricks import as_strided
 from paddle import nn
 from paddle.autograd import PyLayer
 
-from paddlevideo_fast.extensions.cpu import winograd
+from paddlevideo_fast.extensions.cpu import onednn
 from paddlevideo_fast.extensions.cpu.operators import as_array, empty, is_on_cpu, transpose, wanted
 
-_MIN_PIXELS = 14 * 14  # of a frame; the matrices of smaller ones are too small
 _MOST_PIXELS = 14 * 14  # of a frame that a depthwise convolution writes; larger ones are too much to copy
 _MIN_FRAMES = 4  # of a depthwise convolution; for fewer, its matrices are too much to write
 _TILE = 7  # rows and columns
@@ -31,55 +30,47 @@ _TILE = 7  # rows and columns
 
 
 class Conv3D(nn.Conv3D):
-    """Paddle's 3D convolution of [N, C, T, H, W]; on a CPU, where it pays, one in 2D of each frame.
+    """Paddle's 3D convolution of [N, C, T, H, W]; on a CPU, where it pays, `onednn`'s, or a sum over frames.
 
     A kernel of k frames is k kernels of one frame: all are applied to each frame, and their results are added
     along time. Paddle instead writes the patches of all k frames to memory. Small frames take this way where
-    the convolution is depthwise, or has several frames and many channels. Kernels of one pixel take it where
-    they write half the channels that they read, or fewer. Strides in time and other groups stay Paddle's.
+    the convolution is depthwise. Kernels of one pixel take it where they write half the channels that they
+    read, or fewer.
     """
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """[N, C, T, H, W] to [N, out_channels, T', H', W']."""
-        if not self._has_frames_apart(x):
-            return nn.Conv3D.forward(self, x)
-        if max(self._kernel_size[1:]) == 1:
-            return self._of_pixels(x)
-        padding, stride, depth = self._updated_padding, self._stride[1:], self._kernel_size[0]
-        num_clips, channels, num_frames, *size = x.shape
-        shape_of_kernels = [depth * self._out_channels, self.weight.shape[1], *self._kernel_size[1:]]
-        fits = winograd.pays([num_clips * num_frames, channels, *size], shape_of_kernels, stride, padding[1:])
-        tiling, is_small = _tiling(self, x), math.prod(size) < _MIN_PIXELS
-        if tiling is None and (self._groups > 1 or (is_small and not (fits and depth > 1))):
-            return nn.Conv3D.forward(self, x)
-        frames = transpose(x, [0, 2, 1, 3, 4]).flatten(0, 1)
+        tiling = _tiling(self, x) if self._has_frames_apart(x) else None
         if tiling is not None:
+            frames = transpose(x, [0, 2, 1, 3, 4]).flatten(0, 1)
             each = _Depthwise.apply(frames, self.weight, tiling)
+            each = each.reshape([x.shape[0], x.shape[2], *each.shape[1:]])
+            out = _SumOverTime.apply(each, (0, 1, 2, 3, 4, 5), self._updated_padding[0])
+        elif onednn.pays(self, x):
+            out = onednn.convolve(x, self.weight, self._stride, self._updated_padding)
+        elif self._has_many_pixels(x):
+            out = self._of_pixels(x)
         else:
-            kernels = transpose(self.weight, [2, 0, 1, 3, 4]).flatten(0, 1)
-            each = (
-                winograd.convolve(frames, kernels, padding[1:])
-                if fits
-                else F.conv2d(frames, kernels, stride=stride, padding=padding[1:])
-            )
-        each = each.reshape([num_clips, num_frames, depth, -1, *each.shape[-2:]])
-        return self._summed(each, (0, 1, 2, 3, 4, 5))
+            return nn.Conv3D.forward(self, x)
+        return out if self.bias is None else out + self.bias.reshape([-1, 1, 1, 1])
 
     def _of_pixels(self, x: paddle.Tensor) -> paddle.Tensor:
         """By kernels of one pixel: one product for all frames of a clip."""
-        out_channels, channels, depth = self.weight.shape[:3]
-        writes_less = self._groups == 1 and channels >= 2 * out_channels
-        has_pixels = x.size >= 2 * channels * out_channels  # for fewer, the kernels are too much to copy
-        if depth == 1 or not (writes_less and has_pixels):
-            return nn.Conv3D.forward(self, x)
         kernels = transpose(self.weight, [2, 0, 1, 3, 4]).flatten(0, 1).unsqueeze(2)
         each = F.conv3d(x, kernels, stride=self._stride, padding=[0, *self._updated_padding[1:]])
-        each = each.reshape([each.shape[0], depth, out_channels, *each.shape[2:]])
-        return self._summed(each, (0, 3, 1, 2, 4, 5))
+        each = each.reshape([x.shape[0], self._kernel_size[0], self._out_channels, *each.shape[2:]])
+        return _SumOverTime.apply(each, (0, 3, 1, 2, 4, 5), self._updated_padding[0])
 
-    def _summed(self, each: paddle.Tensor, order: tuple[int, ...]) -> paddle.Tensor:
-        summed = _SumOverTime.apply(each, order, self._updated_padding[0])
-        return summed if self.bias is None else summed + self.bias.reshape([-1, 1, 1, 1])
+    def _has_many_pixels(self, x: paddle.Tensor) -> bool:
+        """Whether `_of_pixels` takes less time; for fewer pixels, its kernels are too much to copy."""
+        out_channels, channels, depth = self.weight.shape[:3]
+        return (
+            self._has_frames_apart(x)
+            and self._groups == max(self._kernel_size[1:]) == 1
+            and depth > 1
+            and channels >= 2 * out_channels
+            and x.size >= 2 * channels * out_channels
+        )
 
     def _has_frames_apart(self, x: paddle.Tensor) -> bool:
         """Whether the convolution of a clip is a sum over convolutions of its frames, on a CPU."""
@@ -137,7 +128,7 @@ def _pairs(num_frames: int, size: int, padding: int) -> Iterator[tuple[int, slic
 
 
 class Conv2D(nn.Conv2D):
-    """Paddle's 2D convolution; on a CPU, where it pays, `winograd`'s, or products of matrices if depthwise.
+    """Paddle's 2D convolution; on a CPU, where it pays, `onednn`'s, or products of matrices if depthwise.
 
     A depthwise convolution has one kernel for each channel. What it writes is cut into tiles. The part of a
     channel under a tile, as a row, times a matrix that holds the kernel once for each number of the tile, is
@@ -149,22 +140,11 @@ class Conv2D(nn.Conv2D):
         tiling = _tiling(self, x) if self._data_format == "NCHW" else None
         if tiling is not None:
             out = _Depthwise.apply(x, self.weight, tiling).squeeze(1)
-        elif self._has_tiles(x):
-            out = winograd.convolve(x, self.weight, self._updated_padding)
+        elif onednn.pays(self, x):
+            out = onednn.convolve(x, self.weight, self._stride, self._updated_padding)
         else:
             return nn.Conv2D.forward(self, x)
         return out if self.bias is None else out + self.bias.reshape([-1, 1, 1])
-
-    def _has_tiles(self, x: paddle.Tensor) -> bool:
-        """Whether `winograd` takes less time."""
-        return (
-            is_on_cpu(x)
-            and self._data_format == "NCHW"
-            and self._padding_mode == "zeros"
-            and not isinstance(self._padding, str)
-            and max(self._dilation) == 1
-            and winograd.pays(x.shape, self.weight.shape, self._stride, self._updated_padding)
-        )
 
 
 class _Axis(NamedTuple):

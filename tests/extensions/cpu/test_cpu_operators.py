@@ -3,6 +3,8 @@
 import gc
 import itertools
 import weakref
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import paddle
@@ -10,7 +12,7 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
-from paddlevideo_fast.extensions.cpu import convolutions, winograd
+from paddlevideo_fast.extensions.cpu import convolutions, onednn
 from paddlevideo_fast.extensions.cpu import operators as cpu
 from paddlevideo_fast.modeling.layers import Conv3D, LayerNorm, Linear, gelu
 from paddlevideo_fast.modeling.layers import cpu as seam
@@ -120,29 +122,6 @@ def test_attention_without_a_bias(size, monkeypatch):
 
 @pytest.mark.parametrize(
     ("kernel", "stride", "padding"),
-    [
-        ((5, 7, 7), (1, 2, 2), (2, 3, 3)),
-        ((3, 3, 3), (1, 1, 1), 1),
-        ((3, 3, 3), (1, 1, 1), (0, 1, 1)),
-        ((1, 3, 3), (1, 2, 2), (0, 1, 1)),
-        ((7, 1, 3), (1, 1, 2), (3, 0, 1)),  # longer than the clip
-        ((2, 2, 2), (1, 1, 1), (1, 0, 0)),
-    ],
-)
-@pytest.mark.parametrize("has_bias", [False, True])
-def test_convolutions_of_frames(kernel, stride, padding, has_bias, monkeypatch):
-    inputs = tensors((2, 3, 4, 15, 16), (6, 3, *kernel), (6,))[: 2 + has_bias]
-    layer = Conv3D(3, 6, kernel, stride, padding, bias_attr=None if has_bias else False)
-    real, shapes = F.conv2d, []
-    monkeypatch.setattr(
-        convolutions.F, "conv2d", lambda x, *rest, **more: shapes.append(x.shape) or real(x, *rest, **more)
-    )
-    assert_same(with_parameters(layer), lambda x, w, b=None: F.conv3d(x, w, b, stride, padding), inputs)
-    assert shapes == [[8, 3, 15, 16]]  # it took this way
-
-
-@pytest.mark.parametrize(
-    ("kernel", "stride", "padding"),
     [((3, 1, 1), 1, (1, 0, 0)), ((5, 1, 1), 1, (1, 0, 0)), ((2, 1, 1), (1, 2, 2), (1, 1, 0))],
 )
 @pytest.mark.parametrize("has_bias", [False, True])
@@ -161,17 +140,14 @@ def test_convolutions_of_pixels_of_several_frames(kernel, stride, padding, has_b
         ((8, 4, (3, 1, 1)), (1, 8, 3, 1, 2)),  # few pixels
         ((8, 4, (3, 1, 1), (2, 1, 1)), (1, 8, 3, 16, 16)),
         ((16, 4, (3, 1, 1), 1, 0, 1, 2), (1, 16, 3, 16, 16)),
-        ((4, 4, 3, (2, 1, 1)), (1, 4, 3, 16, 16)),
         ((4, 4, 3, 1, "SAME"), (1, 4, 3, 16, 16)),
         ((4, 4, 3, 1, 1, 1, 4), (1, 4, 3, 16, 16)),
         ((4, 4, 3, 1, 1, 2), (1, 4, 5, 16, 16)),
-        ((4, 4, 3), (1, 4, 3, 7, 7)),
     ],
 )
 def test_other_convolutions_stay_paddles(arguments, shape, monkeypatch):
     ours, plain = Conv3D(*arguments), nn.Conv3D(*arguments)
     plain.set_state_dict(ours.state_dict())
-    monkeypatch.delattr(convolutions.F, "conv2d")
     monkeypatch.delattr(convolutions, "_SumOverTime")
     (x,) = tensors(shape)
     assert bool((ours(x) == plain(x)).all())
@@ -236,43 +212,27 @@ def test_other_depthwise_convolutions_stay_paddles(arguments, shape, monkeypatch
     assert bool((ours(x) == plain(x)).all())
 
 
-@pytest.fixture
-def few_channels(monkeypatch):
-    monkeypatch.setattr(winograd, "_MIN_CHANNELS", 3)
-    monkeypatch.setattr(winograd, "_MIN_TILES", 1)
-
-
 @pytest.mark.parametrize(
-    ("padding", "size"),
+    ("kernel", "stride", "padding"),
     [
-        (1, (6, 8)),
-        (1, (5, 7)),  # the last tiles write one row and one column too many
-        (0, (3, 4)),
-        ((2, 0), (4, 3)),
-        (1, (1, 2)),
+        ((5, 7, 7), (1, 2, 2), (2, 3, 3)),
+        ((3, 3, 3), 1, 1),
+        ((1, 3, 3), (1, 2, 2), (0, 1, 1)),
+        ((2, 3, 1), (2, 1, 3), (0, 2, 0)),
     ],
 )
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_convolutions_of_tiles(padding, size, has_bias, few_channels, monkeypatch):
-    monkeypatch.setattr(winograd, "_BLOCK", 500)  # two frames at a time
-    layer = Conv2D(3, 4, 3, padding=padding, bias_attr=None if has_bias else False)
-    inputs = tensors((5, 3, *size), layer.weight.shape, (4,))[: 2 + has_bias]
-    monkeypatch.delattr(nn.Conv2D, "forward")  # it took this way
-    assert_same(with_parameters(layer), lambda x, w, b=None: F.conv2d(x, w, b, 1, padding), inputs)
-
-
-@pytest.mark.parametrize("size", [(16, 15), (5, 6)])
-@pytest.mark.parametrize("kernel", [(3, 3, 3), (2, 3, 3)])
-def test_convolutions_of_tiles_of_clips(kernel, size, few_channels, monkeypatch):
-    layer = Conv3D(3, 4, kernel, padding=1)
-    inputs = tensors((2, 3, 4, *size), layer.weight.shape, (4,))
-    monkeypatch.delattr(nn.Conv3D, "forward")
-    monkeypatch.setattr(convolutions.F, "conv2d", None)
-    assert_same(with_parameters(layer), lambda x, w, b: F.conv3d(x, w, b, 1, 1), inputs)
+@pytest.mark.parametrize(("layer_of", "plain", "rank"), [(Conv3D, F.conv3d, 3), (Conv2D, F.conv2d, 2)])
+def test_convolutions_by_onednn(kernel, stride, padding, has_bias, layer_of, plain, rank, monkeypatch):
+    options = [one if isinstance(one, int) else one[-rank:] for one in (kernel, stride, padding)]
+    layer = layer_of(3, 6, *options, bias_attr=None if has_bias else False)
+    inputs = tensors((2, 3, *(4, 9, 8)[-rank:]), layer.weight.shape, (6,))[: 2 + has_bias]
+    monkeypatch.setattr(layer_of.__base__, "forward", None)  # it took this way
+    assert_same(with_parameters(layer), lambda x, w, b=None: plain(x, w, b, *options[1:]), inputs)
 
 
 @pytest.mark.parametrize("wanted", [[0], [1]])
-def test_a_convolution_of_tiles_gives_the_gradients_that_are_wanted(wanted, few_channels):
+def test_onednn_gives_the_gradients_that_are_wanted(wanted):
     layer = Conv2D(3, 3, 3, padding=1, bias_attr=False)
     inputs = tensors((2, 3, 4, 4), (3, 3, 3, 3), wanted=wanted)
     assert_same(with_parameters(layer), lambda x, w: F.conv2d(x, w, padding=1), inputs)
@@ -281,25 +241,42 @@ def test_a_convolution_of_tiles_gives_the_gradients_that_are_wanted(wanted, few_
 @pytest.mark.parametrize(
     ("arguments", "shape"),
     [
-        ((4, 4, 3, 2, 1), (4, 4, 6, 6)),
+        ((4, 4, 1), (4, 4, 6, 6)),
         ((4, 4, 3, 1, 1, 2), (4, 4, 6, 6)),
         ((4, 4, 3, 1, 1, 1, 2), (4, 4, 6, 6)),  # two groups
         ((4, 4, 3, 1, "SAME"), (4, 4, 6, 6)),
-        ((4, 4, 5, 1, 1), (4, 4, 6, 6)),
-        ((4, 2, 3, 1, 1), (4, 4, 6, 6)),  # few channels
+        ((4, 4, 3, 1, (0, 1, 1, 0)), (4, 4, 6, 6)),
+        ((4, 4, 3), (0, 4, 6, 6)),
     ],
 )
-def test_convolutions_without_tiles_stay_paddles(arguments, shape, few_channels, monkeypatch):
+def test_convolutions_that_onednn_does_not_take_stay_paddles(arguments, shape, monkeypatch):
     ours, plain = Conv2D(*arguments), nn.Conv2D(*arguments)
     plain.set_state_dict(ours.state_dict())
-    monkeypatch.setattr(winograd, "convolve", None)
+    monkeypatch.setattr(onednn, "convolve", None)
     (x,) = tensors(shape)
     assert bool((ours(x) == plain(x)).all())
 
 
-def test_few_tiles_stay_paddles():
-    assert winograd.pays([4, 128, 8, 8], [128, 128, 3, 3], [1, 1], [1, 1])
-    assert not winograd.pays([3, 128, 8, 8], [128, 128, 3, 3], [1, 1], [1, 1])
+def test_without_onednn_convolutions_stay_paddles(monkeypatch):
+    layer, (x,) = Conv2D(4, 4, 3), tensors((4, 4, 6, 6))
+    assert onednn.pays(layer, x)
+    onednn._library.cache_clear()
+    monkeypatch.setattr(onednn, "Path", lambda file: Path("no_such_folder/paddle"))
+    assert not onednn.pays(layer, x)
+    onednn._library.cache_clear()
+
+
+def test_what_onednn_refuses_is_named():
+    with pytest.raises(RuntimeError, match="dnnl_convolution_forward_primitive_desc_create failed"):
+        onednn.convolve(*tensors((2, 3, 4, 4), (3, 4, 3, 3)), [1, 1], [1, 1])
+
+
+def test_threads_share_what_onednn_has_prepared():
+    layer, (x,) = Conv2D(8, 8, 3, padding=1), tensors((2, 8, 16, 16))
+    expected = layer(x)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: layer(x), range(32)))
+    assert all(bool((one == expected).all()) for one in results)
 
 
 def test_what_paddle_accepts_stays_accepted():
