@@ -51,11 +51,12 @@ def main() -> None:
         result = _of_runtime(side, network, *folder)
     else:
         step, predict = (_ours if side == "now" else _torch)(network)
-        result = {"step": _timed(step), "peak_mb": _peak_mb(), "predict": _timed(predict)}
+        result = {"step": _timed(step), "peak_mb": peak_mib(), "predict": _timed(predict)}
     print(json.dumps(result))
 
 
-def _peak_mb() -> int:
+def peak_mib() -> int:
+    """The most memory that this process has had."""
     # not `ru_maxrss`: it begins with the memory of the process that started this one
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) // 1024
@@ -128,7 +129,7 @@ def _of_runtime(runtime: str, network: str, folder: str) -> dict[str, Any]:
         predict: Callable[[], Any] = partial(program.run, _clip(network))
     else:
         _, predict = _ours(network)
-    return {"predict": _timed(predict), "peak_mb": _peak_mb()}
+    return {"predict": _timed(predict), "peak_mb": peak_mib()}
 
 
 def _torch(network: str) -> tuple[Callable[[], Any], Callable[[], Any]]:

@@ -8,7 +8,6 @@ Writes to RESULT: "steps", CPU and wall seconds since the start of the process a
 
 import json
 import os
-import resource
 import runpy
 import sys
 import time
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import paddle
+
+from benchmarks.cpu_child import peak_mib
 
 
 def _cpu_sec() -> float:
@@ -44,8 +45,7 @@ def main() -> None:
         if end.code:
             raise
     wall_sec = time.clock_gettime(time.CLOCK_BOOTTIME) - began
-    mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    measured = {"steps": steps, "cpu_sec": _cpu_sec(), "wall_sec": wall_sec, "mib": mib}
+    measured = {"steps": steps, "cpu_sec": _cpu_sec(), "wall_sec": wall_sec, "mib": peak_mib()}
     Path(result).write_text(json.dumps(measured), encoding="utf-8")
 
 

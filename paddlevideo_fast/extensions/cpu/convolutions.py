@@ -69,7 +69,7 @@ class Conv3D(nn.Conv3D):
             and self._groups == max(self._kernel_size[1:]) == 1
             and depth > 1
             and channels >= 2 * out_channels
-            and x.size >= 2 * channels * out_channels
+            and math.prod(x.shape) >= 2 * channels * out_channels
         )
 
     def _has_frames_apart(self, x: paddle.Tensor) -> bool:
@@ -197,7 +197,7 @@ def _tiling(layer: Any, x: paddle.Tensor) -> _Tiling | None:
         and max(layer._dilation) == 1
         and 2 * max(stride) <= min(kernel)  # with fewer overlaps, most of what a tile reads is for nothing
         and layer._padding_mode == "zeros"
-        and x.size >= _MIN_FRAMES * x.shape[1] * math.prod(size)
+        and math.prod(x.shape) >= _MIN_FRAMES * x.shape[1] * math.prod(size)
     ):
         return None
     if layer._padding == "SAME":

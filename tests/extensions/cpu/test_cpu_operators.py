@@ -246,7 +246,6 @@ def test_onednn_gives_the_gradients_that_are_wanted(wanted):
         ((4, 4, 3, 1, 1, 1, 2), (4, 4, 6, 6)),  # two groups
         ((4, 4, 3, 1, "SAME"), (4, 4, 6, 6)),
         ((4, 4, 3, 1, (0, 1, 1, 0)), (4, 4, 6, 6)),
-        ((4, 4, 3), (0, 4, 6, 6)),
     ],
 )
 def test_convolutions_that_onednn_does_not_take_stay_paddles(arguments, shape, monkeypatch):
@@ -255,6 +254,10 @@ def test_convolutions_that_onednn_does_not_take_stay_paddles(arguments, shape, m
     monkeypatch.setattr(onednn, "convolve", None)
     (x,) = tensors(shape)
     assert bool((ours(x) == plain(x)).all())
+
+
+def test_onednn_computes_no_batch_without_clips():
+    assert not onednn.pays(Conv2D(4, 4, 3), tensors((0, 4, 6, 6))[0])
 
 
 def test_without_onednn_convolutions_stay_paddles(monkeypatch):
