@@ -1,12 +1,13 @@
 """Operators as a CPU computes them fast; devices and exported programs take Paddle's own.
 
-Paddle's CPU kernels go over the memory once for each elementary step, and sum columns slowly. Here the steps
-go over blocks that stay in the processor's cache, and sums are products with ones. Matrix products stay
-Paddle's. Results and gradients agree with Paddle's to rounding.
+Paddle's CPU kernels go over the memory once for each elementary step, and sum columns slowly. Here oneDNN
+computes GELU and layer norm, attention goes over blocks of scores, and sums are products with ones. Matrix
+products stay Paddle's. Results and gradients agree with Paddle's to rounding.
 
 `tools/benchmark.py cpu` compares them with Paddle's and PyTorch's; docs/adr/0042 has the reasons.
 """
 
+import ctypes
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,51 +19,16 @@ import paddle.nn.functional as F
 from paddle import nn
 from paddle.autograd import PyLayer
 
-_BLOCK = 2**15  # numbers: an eighth of a MB, so that a few blocks fit a core's second cache
+from paddlevideo_fast.extensions.cpu import onednn
+from paddlevideo_fast.extensions.cpu.onednn import Argument
+from paddlevideo_fast.extensions.cpu.tensors import as_array, empty, is_on_cpu, wanted
+
+_GELU = 0x31  # oneDNN's name of its computation by the error function
+_SCALE_AND_SHIFT = 2 | 4  # oneDNN's flags of a layer norm with a weight and a bias
 _BLOCK_OF_SCORES = 2**22  # 16 MB
 _MIN_SCORES = 2**13  # of a head; blocks of fewer take longer than Paddle
 _SMALL_SCORE = 60.0  # float32 holds its exponential, also a billion times
 _TINY = np.float32(1e-30)
-
-
-def is_on_cpu(x: paddle.Tensor) -> bool:
-    """Whether `x` is a float32 tensor on a CPU, where Paddle computes now, and no program is traced."""
-    return (
-        paddle.in_dynamic_mode()
-        and x.dtype == paddle.float32
-        and x.place.is_cpu_place()
-        and paddle.get_device() == "cpu"  # where new tensors are made
-    )
-
-
-class _Memory:
-    """What NumPy needs to use a tensor's memory; keeps the tensor alive."""
-
-    def __init__(self, x: paddle.Tensor) -> None:
-        self.tensor = x
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": "<f4",
-            "shape": tuple(x.shape),
-            "strides": tuple(4 * step for step in x.get_strides()),
-            "data": (x.data_ptr(), False),
-        }
-
-
-def as_array(x: paddle.Tensor) -> np.ndarray:
-    """The memory of a float32 tensor on a CPU as an array; writing to it changes the tensor.
-
-    Raises:
-        TypeError: the tensor is of another type.
-    """
-    if x.dtype != paddle.float32:
-        raise TypeError(f"a tensor of {x.dtype}; expected float32")
-    return np.asarray(_Memory(x)) if x.size else np.empty(x.shape, "float32")
-
-
-def empty(shape: Sequence[int]) -> paddle.Tensor:
-    """A tensor to write; `paddle.empty` would take the default type, which a user may set."""
-    return paddle.empty(shape, "float32")
 
 
 def transpose(x: paddle.Tensor, order: Sequence[int]) -> paddle.Tensor:
@@ -88,16 +54,6 @@ def _transposed(x: paddle.Tensor, order: tuple[int, ...]) -> paddle.Tensor:
     return out
 
 
-def slices(size: int, step: int) -> Iterator[slice]:
-    """`size` numbers in steps."""
-    return (slice(begin, min(begin + step, size)) for begin in range(0, size, step))
-
-
-def wanted(ctx: Any, *gradients: paddle.Tensor | None) -> tuple[paddle.Tensor | None, ...]:
-    """The gradients, with None for inputs that want none; Paddle refuses a gradient there."""
-    return tuple(one if is_wanted else None for one, is_wanted in zip(gradients, ctx.wanted))
-
-
 # --- GELU
 
 
@@ -106,35 +62,33 @@ def gelu(x: paddle.Tensor) -> paddle.Tensor:
 
     Reference: Hendrycks, Gimpel, "Gaussian Error Linear Units", arXiv 1606.08415.
     """
-    return _Gelu.apply(x) if is_on_cpu(x) else F.gelu(x)
+    return _Gelu.apply(x) if is_on_cpu(x) and onednn.library() else F.gelu(x)
 
 
 class _Gelu(PyLayer):
     @staticmethod
     def forward(ctx: Any, x: paddle.Tensor) -> paddle.Tensor:
-        x = x.contiguous()  # what runs twice, by RUNTIME.recompute, keeps no strides
-        out = F.gelu(x)
-        ctx.save_for_backward(x, out.detach())  # the output itself would keep its graph alive
+        x, out = x.contiguous(), empty(x.shape)  # what runs twice, by RUNTIME.recompute, keeps no strides
+        ctx.save_for_backward(x)
+        _prepared_gelu(math.prod(x.shape))[0]({Argument.X: x, Argument.OUT: out})
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> paddle.Tensor:
-        x, out = ctx.saved_tensor()
-        result = empty(x.shape)
-        values, outputs, upstream, written = (as_array(one).ravel() for one in (x, out, gradient, result))
-        for block in slices(x.size, _BLOCK):
-            inputs, slope = values[block], written[block]
-            with np.errstate(all="ignore"):  # as Paddle with infinite numbers
-                np.square(inputs, out=slope)
-                slope *= -0.5
-                np.exp(slope, out=slope)
-                slope *= 1 / math.sqrt(2 * math.pi)
-                slope *= inputs
-                phi = outputs[block] / inputs
-            phi[np.abs(inputs) < _TINY] = 0.5
-            slope += phi
-            slope *= upstream[block]
-        return result
+        (x,) = ctx.saved_tensor()
+        gradient, out = gradient.contiguous(), empty(x.shape)
+        given = {Argument.X: x, Argument.GRADIENT: gradient, Argument.OF_X: out}
+        _prepared_gelu(math.prod(x.shape))[1](given)
+        return out
+
+
+@onednn.prepared
+def _prepared_gelu(size: int) -> tuple[onednn.Primitive, onednn.Primitive]:
+    """GELU of some numbers, and its gradient."""
+    numbers, unused = onednn.layout([size]), ctypes.c_float(0)
+    forward = onednn.description("eltwise_forward", onednn.TRAINING, _GELU, *[numbers] * 2, unused, unused)
+    backward = onednn.description("eltwise_backward", _GELU, *[numbers] * 3, unused, unused, forward)
+    return onednn.Primitive(forward), onednn.Primitive(backward)
 
 
 # --- linear layers and layer norm; they call no `super()`, which Paddle 2.6 cannot trace into a program
@@ -170,7 +124,9 @@ class _AddBias(PyLayer):
 
 
 class LayerNorm(nn.LayerNorm):
-    """Paddle's layer norm over the last axis; on a CPU its gradient is computed in blocks of rows.
+    """Paddle's layer norm over the last axis; on a CPU it is oneDNN's.
+
+    Where the weight is frozen, Paddle's CPU kernel leaves it out of the gradient of its input.
 
     Reference: Ba, Kiros, Hinton, "Layer Normalization", arXiv 1607.06450.
     """
@@ -179,49 +135,58 @@ class LayerNorm(nn.LayerNorm):
         """[..., channels] to the same."""
         if self.weight is None or self.bias is None or len(self._normalized_shape) > 1 or not is_on_cpu(x):
             return nn.LayerNorm.forward(self, x)
+        if onednn.library() is None:
+            return F.layer_norm(x, self._normalized_shape, epsilon=self._epsilon) * self.weight + self.bias
         return _LayerNorm.apply(x, self.weight, self.bias, self._epsilon)
 
 
 class _LayerNorm(PyLayer):
+    inputs = Argument.X, Argument.SCALE, Argument.SHIFT, Argument.MEAN, Argument.VARIANCE
+    gradients = Argument.OF_X, Argument.OF_SCALE, Argument.OF_SHIFT
+
     @staticmethod
     def forward(
         ctx: Any, x: paddle.Tensor, weight: paddle.Tensor, bias: paddle.Tensor, epsilon: float
     ) -> paddle.Tensor:
         ctx.wanted = [not one.stop_gradient for one in (x, weight, bias)]
-        ctx.epsilon = epsilon
-        x = x.contiguous()
-        ctx.save_for_backward(x, weight)
-        return F.layer_norm(x, [x.shape[-1]], weight, bias, epsilon)
+        x, out = x.contiguous(), empty(x.shape)
+        saved = x, weight, bias, empty(x.shape[:-1]), empty(x.shape[:-1])
+        ctx.save_for_backward(*saved)
+        ctx.form = math.prod(x.shape[:-1]), x.shape[-1], epsilon
+        given = dict(zip(_LayerNorm.inputs, saved))
+        _prepared_layer_norm(*ctx.form)[0]({**given, Argument.OUT: out})
+        return out
 
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
-        x, weight = ctx.saved_tensor()
-        channels = x.shape[-1]
-        out = empty(x.shape)
-        of_weight, of_bias = (paddle.zeros([channels], "float32") for _ in range(2))
-        inputs, upstream, written = (as_array(one).reshape(-1, channels) for one in (x, gradient, out))
-        scale, weight_sum, bias_sum = map(as_array, (weight, of_weight, of_bias))
-        for block in slices(len(inputs), max(1, _BLOCK // channels)):
-            given, changed = upstream[block], written[block]
-            normed = inputs[block] - inputs[block].mean(-1, keepdims=True)
-            rate = 1 / np.sqrt(_dots(normed, normed) / channels + ctx.epsilon)
-            normed *= rate
-            bias_sum += given.sum(0)
-            weight_sum += np.multiply(given, normed, out=changed).sum(0)
-            np.multiply(given, scale, out=changed)
-            normed *= _dots(changed, normed) / channels
-            normed += changed.mean(-1, keepdims=True)
-            changed -= normed
-            changed *= rate
-        return wanted(ctx, out, of_weight, of_bias)
+        saved = ctx.saved_tensor()
+        given = dict(zip(_LayerNorm.inputs, saved))
+        gradients = [empty(one.shape) for one in saved[:3]]
+        written = dict(zip(_LayerNorm.gradients, gradients))
+        _prepared_layer_norm(*ctx.form)[1]({**given, Argument.GRADIENT: gradient.contiguous(), **written})
+        return wanted(ctx, *gradients)
 
 
-def _dots(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The product of each row of `a` with its row of `b`, as a column."""
-    return np.einsum("ij,ij->i", a, b)[:, None]
+@onednn.prepared
+def _prepared_layer_norm(
+    rows: int, channels: int, epsilon: float
+) -> tuple[onednn.Primitive, onednn.Primitive]:
+    """Layer norm and its gradients."""
+    numbers, statistics = onednn.layout([rows, channels]), onednn.layout([rows])
+    how = statistics, ctypes.c_float(epsilon), _SCALE_AND_SHIFT
+    forward = onednn.description("layer_normalization_forward", onednn.TRAINING, *[numbers] * 2, *how)
+    backward = onednn.description(
+        "layer_normalization_backward", onednn.BACKWARD, *[numbers] * 3, *how, forward
+    )
+    return onednn.Primitive(forward), onednn.Primitive(backward)
 
 
 # --- attention
+
+
+def slices(size: int, step: int) -> Iterator[slice]:
+    """`size` numbers in steps."""
+    return (slice(begin, min(begin + step, size)) for begin in range(0, size, step))
 
 
 def attends(query: paddle.Tensor, key: paddle.Tensor, dropout: float) -> bool:
