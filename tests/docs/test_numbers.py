@@ -185,6 +185,7 @@ def held() -> dict[str, list[str]]:
             *(f"{ratio:.1f}" for ratio in from_decord),
         ],
         "measurements": [
+            *(f"{mib:,.0f}" for both in load("paddlevideo_runs")["mib"].values() for mib in both),
             *(f"{value:.0f}" for value in (remote["delay_ms"], remote["step_ms"], faster["step_ms"])),
             f"{prefetch['no prefetch']:.2f}",
             *(f"{share:.2f}" for share in from_decord2),
