@@ -121,8 +121,9 @@ def _of_parts(
     if "train" in names:
         yield from _same_clips(spec.splits["train"].dataset, pipelines["train"].sample)
         if curve and (misfit := curve.misfit(spec.run.epochs)):
-            text = f"{spec.where('OPTIMIZER.learning_rate')} {misfit}{_IS_MEANT}"
-            yield Problem(f"epochs={spec.run.epochs}", text, is_error=False)
+            number = spec.run.epochs
+            text = f"{spec.where('OPTIMIZER.learning_rate')} {misfit}; train --epochs {number} stretches it"
+            yield Problem(f"epochs={number}", text, is_error=False)
         if spec.mix and spec.data.batch_size == 1 and not spec.run.multigrid:
             text = f"has no effect on batches of one clip ({spec.where('DATASET.batch_size')}){_IS_MEANT}"
             yield Problem("MIX", text, is_error=False)

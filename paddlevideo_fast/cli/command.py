@@ -159,7 +159,7 @@ def find_weights(given: str | None, cfg: Config | None = None, named: str | None
     Raises:
         WeightError: there are none, or they cannot be downloaded; the message says what to type.
     """
-    from paddlevideo_fast.engine.output import weights_of_config, weights_of_run
+    from paddlevideo_fast.engine.output import epochs_of_run, weights_of_config, weights_of_run
     from paddlevideo_fast.modeling.weights import fetch_weights, is_weights_name
 
     if given is not None and (given.endswith(".pdparams") or not as_path(given).is_dir()):
@@ -172,7 +172,11 @@ def find_weights(given: str | None, cfg: Config | None = None, named: str | None
         config = shlex.quote(named or cfg.path or "")
         text = f"{error}: train with  {PROGRAM} train {config}  or give weights with -w FILE"
         raise WeightError(text) from None
-    get_logger(__name__).info("weights: %s", file)
+    log = get_logger(__name__)
+    log.info("weights: %s", file)
+    done, epochs = epochs_of_run(file.parent)
+    if done < epochs:
+        log.warning("this run has done %d of its %d epochs", done, epochs)
     return str(file)
 
 

@@ -289,8 +289,24 @@ class Unsupported(Section):
         findings.has_no_effect(path, ".".join(map(str, path)), self.reason)
 
 
+# Names that other toolkits, or people, have for keys.
+_OTHER_NAMES = {
+    **dict.fromkeys(("lr", "learning_rate", "base_lr"), "OPTIMIZER.learning_rate"),
+    **dict.fromkeys(("wd", "weight_decay"), "OPTIMIZER.weight_decay"),
+    **dict.fromkeys(("workers", "num_workers", "j"), "DATASET.num_workers"),
+    **dict.fromkeys(("optimizer", "opt"), "OPTIMIZER.name"),
+    "momentum": "OPTIMIZER.momentum",
+    "num_classes": "MODEL.head.num_classes",
+    "pretrained": "MODEL.backbone.pretrained",
+    "label_smoothing": "MODEL.head.ls_eps",
+}
+
+
 def holders(root: Group, key: str, value: Any) -> Iterator[str]:
     """Where in a config a key is known: dotted, `DATASET.batch_size`. Lists are passed over."""
+    if key in _OTHER_NAMES:
+        yield _OTHER_NAMES[key]
+        return
     if key in root.options_at_top():
         yield key
     for each in replace(root, members=root.all_members()).arguments(value, ()):

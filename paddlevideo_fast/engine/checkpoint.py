@@ -91,7 +91,8 @@ def load_checkpoint(prefix: str) -> Snapshot:
     """
     prefix = re.sub(r"\.(pdparams|pdopt|pdstates|json)$", "", str(prefix))
     if not Path(prefix + ".pdparams").is_file():
-        raise CheckpointError(f"no checkpoint '{prefix}': there is no file '{prefix}.pdparams'")
+        text = f"there is no file '{prefix}.pdparams'; --resume alone takes the newest checkpoint of the run"
+        raise CheckpointError(f"no checkpoint '{prefix}': {text}")
     record: dict[str, Any] = {}
     if Path(prefix + ".json").exists():
         mark = read_mark(Path(prefix + ".json"))

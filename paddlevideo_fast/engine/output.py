@@ -19,6 +19,7 @@ from typing import Any
 
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.config.builtin import CONFIG_FILE
+from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.engine.checkpoint import (
     ENDINGS,
     Buffers,
@@ -447,6 +448,14 @@ def weights_of_run(folder: str | Path) -> Path:
     if not checkpoints:
         raise WeightError(f"{folder}: holds neither best weights nor a checkpoint of a run")
     return as_path(f"{checkpoints[-1][-1]}.pdparams")
+
+
+def epochs_of_run(folder: str | Path) -> tuple[int, int]:
+    """Epochs that the run in a folder has done, and those of its config; zeros without a checkpoint."""
+    checkpoints, file = _complete(as_path(folder), ".+"), as_path(folder) / CONFIG_FILE
+    if not checkpoints or not file.is_file():
+        return 0, 0
+    return checkpoints[-1][1], load_config(str(file), check=False).get("epochs", 0)
 
 
 def run_of_config(cfg: Config) -> str:

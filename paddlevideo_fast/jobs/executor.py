@@ -11,6 +11,7 @@ output under a name of its own and rename it, and the same task gives the same b
 import contextlib
 import gc
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -41,6 +42,7 @@ LOCAL = "local"
 
 _MAX_BATCH = 32  # tasks
 _MIN_NUM_BATCHES = 5000  # as long as there are so many tasks
+_LINE_SEC = 1.0  # between lines of progress
 _ALONE_SEC = 1.0  # until processes are worth their start
 _CONNECT_SEC = 20
 _PATIENCE_SEC = 10.0  # until a file that one machine has written must be seen by another
@@ -182,15 +184,17 @@ def _do(function: Callable, tasks: Sequence[Any], check: Callable[[], None] = la
 
 
 def _progress(results: Iterator[Result], total: int, what: str) -> Iterator[Result]:
-    """Passes `results` on; shows a bar on a terminal and about ten plain lines elsewhere."""
+    """Passes `results` on; shows a bar on a terminal, elsewhere at most ten lines, a second or more apart."""
     if sys.stderr.isatty():
         yield from tqdm(results, total=total, desc=what)
         return
-    step = max(1, total // 10)
-    began_sec = time.monotonic()
+    step = math.ceil(total / 10)
+    began_sec = shown_sec = time.monotonic()
     for count, result in enumerate(results, 1):
-        if count % step == 0 or count == total:
-            per_sec = count / max(time.monotonic() - began_sec, 1e-9)
+        now_sec = time.monotonic()
+        if (count % step == 0 and now_sec - shown_sec >= _LINE_SEC) or count == total:
+            shown_sec = now_sec
+            per_sec = count / max(now_sec - began_sec, 1e-9)
             left = duration((total - count) / per_sec)
             print(f"{what}: {count}/{total}, {per_sec:.3g}/s, {left} left", file=sys.stderr, flush=True)
         yield result

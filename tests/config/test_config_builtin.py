@@ -68,6 +68,7 @@ def test_a_config_in_the_folder_above_is_named_as_the_folder(tmp_path, monkeypat
 def test_a_key_of_a_section_at_the_top_says_the_section():
     for key, places in {
         "batch_size": "DATASET.batch_size",
+        "lr": "OPTIMIZER.learning_rate",
         "num_classes": "MODEL.head.num_classes",
         "patience": "SELECTION.patience",
         "suffix": "DATASET.train.suffix or DATASET.valid.suffix or DATASET.test.suffix",

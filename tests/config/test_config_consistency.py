@@ -123,7 +123,7 @@ def test_epochs_and_the_end_of_the_learning_rate(path, overrides, expected, warn
         return
     (warning,) = warnings
     assert warning.startswith(f"-o #1  {overrides[0]}: OPTIMIZER.learning_rate (")
-    assert warning.endswith(f") {expected}; is that meant?")
+    assert warning.endswith(f") {expected}; train --epochs {overrides[0][len('epochs=') :]} stretches it")
     plan_run(spec)
     assert len(warnings) == 1, "it is said once"
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 
 import pytest
@@ -269,11 +271,20 @@ def test_a_full_disk_at_the_start(run, after_run, capfd, monkeypatch):
     assert "cannot be written: No space left on device" in capfd.readouterr().err
 
 
+def test_weights_of_a_run_that_has_stopped_early_say_so(after_run, tmp_path, capfd):
+    shutil.copytree(after_run, tmp_path / "stopped")
+    config = tmp_path / "stopped/config.yaml"
+    config.write_text(re.sub(r"(?m)^epochs: \d+$", "epochs: 99", config.read_text()))
+    assert commands_main(["test", str(tmp_path / "stopped")]) == 0
+    assert re.search(r"WARNING: this run has done \d of its 99 epochs\n", capfd.readouterr().err)
+
+
 def test_the_folder_of_a_run_is_a_config_with_weights(after_run, tmp_path, capfd):
     best = f"weights: {after_run}/tiny_best.pdparams\n"
     assert commands_main(["test", str(after_run), "--json"]) == 0
     out, err = capfd.readouterr()
     assert best in err
+    assert "this run has done" not in err
     (result,) = entries_of(out)
     assert result["weights"] == f"{after_run}/tiny_best.pdparams"
     assert result.keys() >= {"top1", "loss", "num_samples", "num_failed", "output_dir"}

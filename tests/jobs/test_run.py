@@ -1,5 +1,6 @@
 """Flags and PaddleVideo's names of them, exit codes, failures, provenance, and what frames are stored as."""
 
+import itertools
 import zlib
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from paddlevideo_fast.apps.data.videos import prepare_list
 from paddlevideo_fast.apps.predict.predictor import find_videos
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.jobs import executor
 from paddlevideo_fast.jobs.executor import _progress
 from paddlevideo_fast.jobs.run import (
     Provenance,
@@ -186,10 +188,17 @@ def test_failures_are_listed_and_an_old_list_goes(tmp_path, capsys):
     assert not file.exists()
 
 
-def test_progress_of_few_results_is_a_line_each(capsys):
-    assert list(_progress(iter("abcde"), 5, "check")) == list("abcde")
+@pytest.mark.parametrize(
+    ("total", "result_sec", "shown"),
+    [(5, 1.0, [1, 2, 3, 4, 5]), (5, 0.01, [5]), (18, 2.0, [2, 4, 6, 8, 10, 12, 14, 16, 18]), (40, 0.4, None)],
+)
+def test_lines_of_progress_are_few_and_a_second_apart(total, result_sec, shown, capsys, monkeypatch):
+    clock = itertools.count(0.0, result_sec)
+    monkeypatch.setattr(executor.time, "monotonic", lambda: next(clock))
+    assert list(_progress(iter(range(total)), total, "check")) == list(range(total))
     out, err = capsys.readouterr()
-    assert [line.split(",")[0] for line in err.splitlines()] == [f"check: {count}/5" for count in range(1, 6)]
+    shown = shown or list(range(4, 41, 4))
+    assert [line.split(",")[0] for line in err.splitlines()] == [f"check: {count}/{total}" for count in shown]
     assert not out
 
 

@@ -13,12 +13,12 @@ from paddlevideo_fast.apps.data.clips import Clip, ReadClip, find_clips
 from paddlevideo_fast.apps.data.duplicates import Listed, fault_text, report_duplicates
 from paddlevideo_fast.apps.data.sets import of_sets
 from paddlevideo_fast.apps.init.init_dataset import split
-from paddlevideo_fast.cli.command import print_result
+from paddlevideo_fast.cli.command import print_result, say
 from paddlevideo_fast.command_line import CommandParser
 from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError
-from paddlevideo_fast.io.files import as_path, read_names
+from paddlevideo_fast.io.files import as_path, hint_at_working_folder, read_names
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import masked, shown_url
 from paddlevideo_fast.jobs.executor import located
@@ -279,6 +279,9 @@ def _check(args: argparse.Namespace, against: Sequence[argparse.Namespace]) -> i
                 print_result({"kind": kind, "file": masked(where), "cause": cause}, args.json, fault_text)
         counts = {"kind": "summary", "num_files": len(records), "num_intact": len(lines)}
         print_result(counts, args.json, "intact files: {num_intact} of {num_files}".format_map)
+        hint = hint_at_working_folder(records[0].path)
+        if hint and not lines and all("no such file" in cause for _, cause in bad):
+            say(f"no file is there{hint}; for another folder, give --data_prefix FOLDER")
         if args.output_file:
             write_entries(args.output_file, header, lines)
             write_failures(args.output_file.with_suffix(".failures.txt"), bad)
@@ -354,8 +357,10 @@ def read_records(
 
     Raises:
         AnnotationError: the list is malformed.
-        ToolError: it has a label without a name.
+        ToolError: it is missing, or has a label without a name.
     """
+    if not file.exists():
+        raise ToolError(f"{file}: there is no such list{hint_at_working_folder(file)}")
     prefix, name_file = (str(path) if path else None for path in (data_prefix, classes))
     if kind == "frames":
         records = read_frame_list(str(file), prefix, suffix or DEFAULT_SUFFIX, name_file)

@@ -43,6 +43,7 @@ from paddlevideo_fast.log import counted
 PAGE, FINDINGS, FACTS = "report.html", "findings.jsonl", "facts.jsonl"
 PREDICTIONS = "predictions.jsonl"
 CONTRADICTED = "label contradicted"
+UNREADABLE = "cannot be read"
 LEAVE_OUT = "leave out"
 _SHEETS_OF_CLASS = 4
 _MAX_SHEETS = 400
@@ -144,16 +145,19 @@ def _report(args: argparse.Namespace) -> int:
         judged = {"labels judged": f"{len(predictions):,} of {len(records):,}"} if args.run else {}
         write_page(output, summary.page(str(source), findings, judged))
     counts = Counter(one.finding for one in findings)
+    failed = [{"path": one.path, "cause": one.detail} for one in findings if one.finding == UNREADABLE]
     result = {"file": output / PAGE, "num_videos": len(records), "findings": dict(counts.most_common())}
-    print_result({**result, "num_judged": len(predictions) if args.run else None}, args.json, _as_text)
-    return EXIT_FAILURES if counts["cannot be read"] else 0
+    judged_ones = {"num_judged": len(predictions) if args.run else None}
+    print_result({**result, **judged_ones, "failed": failed}, args.json, _as_text)
+    return EXIT_FAILURES if failed else 0
 
 
 def _as_text(result: Mapping[str, Any]) -> str:
     judged, total = result["num_judged"], result["num_videos"]
     counts = {"labels judged": f"{judged:,} of {total:,}"} if judged is not None else {}
     lines = (f"  {what}: {number}" for what, number in {**counts, **result["findings"]}.items())
-    return "\n".join([f"{result['file']}: {counted(total, 'video')}", *lines])
+    failed = (f"bad: {one['path']}: {one['cause']}" for one in result["failed"])
+    return "\n".join([*failed, f"{result['file']}: {counted(total, 'video')}", *lines])
 
 
 def _videos(records: Sequence[VideoRecord], kind: str) -> list[Video]:
@@ -400,7 +404,7 @@ _READING = (
 def _remarks(facts: Facts, usual_sec: float) -> Iterator[tuple[str, str, float]]:
     """Kind, detail and weight of what is remarkable of a video."""
     if facts.cause:
-        yield "cannot be read", facts.cause, 0.0
+        yield UNREADABLE, facts.cause, 0.0
         return
     if facts.black >= _MOST:
         yield "black", f"{facts.black:.0%} of the frames looked at", facts.black

@@ -210,5 +210,5 @@ def _time(trainer: Trainer, setup: TrainingSetup, times: StepTimes | None) -> Fa
         values,
         f"about {duration(seconds)} for {counted(num_steps, 'step')} and the validations, by "
         f"{counted(times.num_steps, 'step')} of "
-        f"{times.step_sec:.3g} s on {device}",
+        f"{times.step_sec:.3g} s on {device}; its start and the report take some seconds more",
     )

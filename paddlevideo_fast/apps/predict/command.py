@@ -352,9 +352,9 @@ def _predict(args: argparse.Namespace, times: list[str]) -> Iterator[dict[str, A
     with quiet_import():
         from paddlevideo_fast.apps.predict.predictions import PredictionPictures, entries_of
         from paddlevideo_fast.apps.predict.predictor import table, timing
+    files = files_of(args)  # first: a network takes some seconds
     with picture_folders(args) as folders:
         predictor = make_predictor(args)
-        files = files_of(args)
         predictions = results(args, predictor, files)
         pictures = None
         if folders:

@@ -26,8 +26,8 @@ from paddlevideo_fast.apps.predict.views import OpenedVideo, read_views
 from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader
 from paddlevideo_fast.decode.reader import VideoPart
-from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, cause_of
-from paddlevideo_fast.io.files import as_path, read_names, walk
+from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, UsageError, cause_of
+from paddlevideo_fast.io.files import as_path, hint_at_working_folder, read_names, walk
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader import VideoRecord
 from paddlevideo_fast.loader.dataset import ClipDataset
@@ -198,12 +198,14 @@ def find_videos(path: str | Path) -> list[Path]:
     Names that begin with a dot are left out, such as temporary files of this package.
 
     Raises:
-        PaddleVideoFastError: there is no such file, or the folder has no video.
+        UsageError: there is no such file.
+        PaddleVideoFastError: the folder has no video.
     """
     place = as_path(path)
     if not place.is_dir():
         if not place.is_file() and not place.exists():
-            raise PaddleVideoFastError(f"{path}: there is no such file or folder")
+            where = hint_at_working_folder(path)
+            raise UsageError(f"{path}: there is no such file or folder{where}")
         return [place]
     there = (as_path(folder) / name for folder, _, names in walk(place) for name in names if name[0] != ".")
     videos = sorted(file for file in there if file.suffix.lower() in VIDEO_EXTENSIONS)

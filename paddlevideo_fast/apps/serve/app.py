@@ -114,6 +114,9 @@ def make_app(service: Service, names: Iterable[str] = ()) -> FastAPI:
         stride_sec: Annotated[float | None, Query(gt=0, description="from window to window")] = None,
     ) -> Any:
         """The classes of a video; with window_sec also of each window, and segments with one class."""
+        known = "top_k", "window_sec", "stride_sec"
+        if unknown := [name for name in request.query_params if name not in known]:
+            raise RequestError(400, f"{', '.join(unknown)}: unknown; known: {', '.join(known)}")
         return await handler.answer(request, top_k, _windowing(window_sec, stride_sec))
 
     @app.exception_handler(RequestError)
@@ -209,7 +212,7 @@ class _Handler:
             status = error.status
             if status in (400, 422) and _kind(request) == _CURL:
                 line = f"curl --data-binary @video.mp4 {request.url.replace(query='')}"
-                text = f"{error}; to send a file unchanged, which curl -d does not, type  {line}"
+                text = f"{error}; if curl -d sent it, which changes files, type  {line}"
                 raise RequestError(status, text) from error
             raise
         except Exception as error:  # of the network or of this package, and not of the request

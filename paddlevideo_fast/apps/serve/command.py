@@ -12,7 +12,7 @@ MODEL is one of:
 POST /predict takes a video file as the body or as a form, or JSON with `video` (a file in base64), `clip` and
 `shape` (pixels in base64). GET / is the page, /model describes the network, /health and /metrics are
 for monitoring. Requests beyond --max_queue get status 503. Ctrl-C or SIGTERM: the requests that are worked on
-are answered, then the server ends. Nothing of a request stays.
+are answered, then the server ends. Nothing of a request stays. It needs the extra `serve`.
 
 Ask it, for example:
     curl --data-binary @video.mp4 http://127.0.0.1:8000/predict
@@ -48,7 +48,9 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         default="127.0.0.1",
     ),
     "--port": option(
-        "port; 0: a free one, which the first line names (default 8000)", type=count(0, 65535), default=8000
+        "port; 0: a free one, which the line with the address names (default 8000)",
+        type=count(0, 65535),
+        default=8000,
     ),
     "--allow_host": option(
         "a name with a dot that the server is reached by, as DNS or a reverse proxy has it; may be "

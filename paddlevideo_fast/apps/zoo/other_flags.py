@@ -9,17 +9,6 @@ from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.sections import ROOT, holders
 from paddlevideo_fast.errors import ConfigError
 
-# the other keys are found by their own names
-_KEYS = {
-    **dict.fromkeys(("lr", "learning_rate", "base_lr"), "OPTIMIZER.learning_rate"),
-    **dict.fromkeys(("wd", "weight_decay"), "OPTIMIZER.weight_decay"),
-    **dict.fromkeys(("workers", "num_workers", "j"), "DATASET.num_workers"),
-    **dict.fromkeys(("optimizer", "opt"), "OPTIMIZER.name"),
-    "momentum": "OPTIMIZER.momentum",
-    "num_classes": "MODEL.head.num_classes",
-    "pretrained": "MODEL.backbone.pretrained",
-    "label_smoothing": "MODEL.head.ls_eps",
-}
 # how schedules of the learning rate and kinds of weight decay call the number in them
 _NUMBERS = ("learning_rate", "values", "cosine_base_lr", "step_base_lr", "base_lr", "value")
 
@@ -34,7 +23,7 @@ def hint(flag: str, args: argparse.Namespace, words: Sequence[str] = ()) -> str:
     """
     name = flag.replace("-", "_")
     with quiet_import():  # to know all keys takes Paddle
-        key = _KEYS.get(name) or next(holders(ROOT, name, None), None)
+        key = next(holders(ROOT, name, None), None)
     if key is None:
         return ""
     for config in filter(None, (args.config, args.CONFIG, *words)):

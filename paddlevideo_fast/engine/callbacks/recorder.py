@@ -133,7 +133,7 @@ class Complexity(Callback):
             return
         self._done = True
         logger.info(
-            "%.2f GFLOPs (multiply-adds) a clip of the first step",
+            "%.3g GFLOPs (multiply-adds) a clip of the first step",
             self._counter.macs / trainer.num_own_clips / 1e9,
         )
 

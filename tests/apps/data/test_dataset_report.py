@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from pathlib import Path
 
 import av
 import numpy as np
@@ -78,6 +79,8 @@ def test_unusual_videos_are_found_and_named(videos, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "32 videos" in out
     assert "cannot be read: 1" in out
+    (bad,) = [line for line in out.splitlines() if line.startswith("bad: ")]
+    assert bad.startswith(f"bad: {videos / 'broken.mp4'}: not a video")
 
 
 def test_the_page_has_classes_measures_and_frames(videos, tmp_path):
@@ -141,6 +144,7 @@ def test_a_second_run_looks_at_what_has_changed(videos, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "30 of 32 are done already" in err
     (result,) = entries_of(out)
+    assert [Path(one["path"]).name for one in result["failed"]] == ["broken.mp4"]
     assert (result["num_videos"], result["findings"]["cannot be read"], result["num_judged"]) == (32, 1, None)
     second = findings(tmp_path / "out")
     new = [one for one in second if one not in first]

@@ -90,6 +90,16 @@ def test_check_names_bad_videos(videos, broken_videos, run_script, tmp_path):
     assert run_script(CHECK, "--list", tmp_path / "clean.list").returncode == 0
 
 
+def test_check_of_a_list_from_another_folder_says_where_paths_start(tmp_path, capsys, monkeypatch):
+    write_clip(tmp_path / "a.mp4", 4)
+    (tmp_path / "all.list").write_text("a.mp4 0\n")
+    monkeypatch.chdir(tmp_path.parent)
+    assert check([str(tmp_path / "all.list")]) == 1
+    start = f"no file is there; paths start from the current folder, {tmp_path.parent}; for another folder,"
+    assert f"{start} give --data_prefix FOLDER" in capsys.readouterr().err
+    assert check([str(tmp_path / "all.list"), "--data_prefix", str(tmp_path)]) == 0
+
+
 def test_check_notes_what_is_unusual_and_whole(tmp_path, capsys):
     write_clip(tmp_path / "paused.ts", 60, pause=(30, 15))
     assert check([str(tmp_path)]) == 0

@@ -105,12 +105,13 @@ def refusals():
         b"no video",
         curl,
         422,
-        "; to send a file unchanged, which curl -d does not, type  curl --",
+        "; if curl -d sent it, which changes files, type  curl --",
     )
     yield "predict", b"", curl, 400, "  curl --data-binary @video.mp4 http://127.0.0.1:"
     yield "predict", bytes(3 << 20), "", 413, "larger than the 2 MiB"
     yield "predict", gzip.compress(bytes(1 << 20), mtime=0), "", 422, "cannot be decoded"
     yield "predict?top_k=0", b"x", "", 400, "top_k"
+    yield "predict?windowsec=2", b"x", "", 400, "windowsec: unknown; known: top_k, window_sec, stride_sec"
     yield "predict?window_sec=-1", b"x", "", 400, "window_sec"
     yield "predict?window_sec=inf", b"x", "", 400, "window_sec"
     yield "predict?window_sec=1e308", b"x", "", 400, "window_sec"

@@ -226,7 +226,9 @@ def test_an_altered_shard_is_found_when_it_is_read(half, tmp_path):
     shutil.copytree(half / "train", tmp_path / "train")
     with open(tmp_path / "train/features-00003.npy", "r+b") as file:
         file.seek(200)
-        file.write(b"x")
+        byte = file.read(1)[0]
+        file.seek(200)
+        file.write(bytes([byte ^ 1]))
     stored = StoredFeatures(tmp_path / "train", memory_bytes=0)
     assert stored.features[np.array([14, 20])].any()
     with pytest.raises(FeatureError, match=r"features-00003.npy: is altered"):
