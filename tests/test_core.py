@@ -5,7 +5,7 @@ import re
 from tests.support.code_lines import code_lines
 from tests.support.tiers import ANNEXES, PACKAGE
 
-MAX_LINES = 18_450  # of code; the goal is 18,500
+MAX_LINES = 18_475  # of code; the goal is 18,500
 MAX_NAMED = 3  # lines that mention one option, in the table of annexes
 
 
