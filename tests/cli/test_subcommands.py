@@ -117,7 +117,8 @@ def test_texts_name_commands_that_exist():
         (["train", "none", "--lr=1"], 2, "key of the config: -o OPTIMIZER.learning_rate=VALUE  sets it;"),
         (["train", "tsm_motion", "--xy", "1"], 2, "unrecognized arguments: --xy 1; paddlevideo-fast"),
         (["-c", "tsm_motoin", "--test"], 2, "did you mean tsm_motion, tsn_motion"),
-        (["predict", "-i", "x", "--model_file", "y"], 2, "program that paddlevideo-fast export has written"),
+        (["predict", "-i", "x", "--model_file", "y"], 2, "x: there is no such file or folder; paths start"),
+        (["predict", "-i", __file__, "--model_file", "y"], 2, "that paddlevideo-fast export has written"),
     ],
 )
 def test_what_a_command_line_says(words, code, said, capsys):

@@ -55,7 +55,7 @@ def test_classes_that_have_moved_are_refused(run, out, tiny_config, tmp_path, ca
         "--save_name",
         "net",
     ]
-    predict = ["predict", "-i", tmp_path, "--model_file", tmp_path / "program" / "net"]
+    predict = ["predict", "-i", weights, "--model_file", tmp_path / "program" / "net"]
 
     def commands(names):
         yield ["-c", tiny_config, "--test", "-w", weights, "-o", names]
