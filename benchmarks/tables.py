@@ -439,7 +439,9 @@ TABLES: Mapping[str, Table] = {
     "processes": _processes,
     "paddlevideo": _each("paddlevideo", "| | {clip} | {cpu_ratio:.1f}× | {wall_ratio:.1f}×"),
     **{
-        name: _each(name, "| | | {cpu_sec[0]:.1f} s | {cpu_sec[1]:.1f} s | {cpu_ratio:.2f} | {wall_ratio:.2f}")
+        name: _each(
+            name, "| | | {cpu_sec[0]:.1f} s | {cpu_sec[1]:.1f} s | {cpu_ratio:.2f} | {wall_ratio:.2f}"
+        )
         for name in ("paddlevideo_runs", "paddlevideo_runs_defaults")
     },
     "decoders": _decoders,
