@@ -126,9 +126,9 @@ def test_processes_start_where_they_save_a_second(monkeypatch, capsys):
     assert num_here(*[0.1] * 15) == 15  # what is left takes less than a second
     assert capsys.readouterr().err == ""
     assert num_here(0.6, 0.6, 0.6, 0.6) == 2
-    assert capsys.readouterr().err.startswith("works: 1/2, ")
+    assert capsys.readouterr().err.startswith("works: 2/2, ")
     assert num_here(0.6, 0.6, 0.6, 0.6, workers=1) == 4
-    assert capsys.readouterr().err.startswith("works: 1/2, ")
+    assert capsys.readouterr().err.startswith("works: 2/2, ")
 
 
 @pytest.mark.parametrize("script", ["check_videos", "prepare_videos", "pack_frames"])

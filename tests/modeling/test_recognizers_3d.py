@@ -240,7 +240,7 @@ def test_a_run_says_what_a_clip_costs(caplog):
             callback.step_end(Trainer)
             model(clips(7))
     assert [record.getMessage() for record in caplog.records if "GFLOPs" in record.getMessage()] == [
-        "0.01 GFLOPs (multiply-adds) a clip of the first step"
+        "0.0069 GFLOPs (multiply-adds) a clip of the first step"
     ]
 
 

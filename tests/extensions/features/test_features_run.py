@@ -434,7 +434,9 @@ def test_altered_and_missing_features_are_refused(made, tmp_path):
     shutil.copytree(made / "features/valid", tmp_path / "valid")
     with open(tmp_path / "valid/features-00000.npy", "r+b") as file:
         file.seek(200)
-        file.write(b"x")
+        byte = file.read(1)[0]
+        file.seek(200)
+        file.write(bytes([byte ^ 1]))
     with pytest.raises(FeatureError, match=r"features-00000.npy: is altered; remove the folder"):
         StoredFeatures(tmp_path / "valid")
     (tmp_path / "valid/index.json").write_text('{"format": 1, "failed": {}}')
