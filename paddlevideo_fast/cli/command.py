@@ -172,11 +172,10 @@ def find_weights(given: str | None, cfg: Config | None = None, named: str | None
         config = shlex.quote(named or cfg.path or "")
         text = f"{error}: train with  {PROGRAM} train {config}  or give weights with -w FILE"
         raise WeightError(text) from None
-    log = get_logger(__name__)
-    log.info("weights: %s", file)
+    get_logger(__name__).info("weights: %s", file)
     done, epochs = epochs_of_run(file.parent)
     if done < epochs:
-        log.warning("this run has done %d of its %d epochs", done, epochs)
+        get_logger(__name__).warning("this run has done %d of its %d epochs", done, epochs)
     return str(file)
 
 

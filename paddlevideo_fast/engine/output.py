@@ -451,11 +451,12 @@ def weights_of_run(folder: str | Path) -> Path:
 
 
 def epochs_of_run(folder: str | Path) -> tuple[int, int]:
-    """Epochs that the run in a folder has done, and those of its config; zeros without a checkpoint."""
+    """Epochs that the run in a folder has done, and those of its config; zeros where one is not known."""
     checkpoints, file = _complete(as_path(folder), ".+"), as_path(folder) / CONFIG_FILE
-    if not checkpoints or not file.is_file():
-        return 0, 0
-    return checkpoints[-1][1], load_config(str(file), check=False).get("epochs", 0)
+    with contextlib.suppress(PaddleVideoFastError):
+        epochs = load_config(str(file), check=False).get("epochs")
+        return (checkpoints[-1][1], epochs) if checkpoints and isinstance(epochs, int) else (0, 0)
+    return 0, 0
 
 
 def run_of_config(cfg: Config) -> str:

@@ -188,7 +188,7 @@ def _progress(results: Iterator[Result], total: int, what: str) -> Iterator[Resu
     if sys.stderr.isatty():
         yield from tqdm(results, total=total, desc=what)
         return
-    step = math.ceil(total / 10)
+    step = max(1, math.ceil(total / 10))
     began_sec = shown_sec = time.monotonic()
     for count, result in enumerate(results, 1):
         now_sec = time.monotonic()
