@@ -14,7 +14,10 @@ TOOLS = {
     "test": ("tools/main.py -c {config} --test -w x.pdparams", ("out", "test")),
     "export": ("tools/export_model.py -c {config} -p x.pdparams -o {tmp}/out", ("out", "tiny")),
     "annotated": ("tools/predict.py -i {config} --model_file x --annotated {tmp}/out", ("out",)),
-    "timelines": ("tools/predict.py -i {config} --model_file x --window_sec 1 --timeline {tmp}/out", ("out",)),
+    "timelines": (
+        "tools/predict.py -i {config} --model_file x --window_sec 1 --timeline {tmp}/out",
+        ("out",),
+    ),
     "timeline": (
         "tools/predict.py -i {config} --model_file x --window_sec 1 --timeline {tmp}/out/x.png",
         ("out", "x.png"),
