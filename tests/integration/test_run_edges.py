@@ -275,7 +275,9 @@ def test_weights_of_a_run_that_has_stopped_early_say_so(after_run, tmp_path, cap
     shutil.copytree(after_run, tmp_path / "stopped")
     config = tmp_path / "stopped/config.yaml"
     config.write_text(re.sub(r"(?m)^epochs: \d+$", "epochs: 99", config.read_text()))
-    assert commands_main(["test", str(tmp_path / "stopped")]) == 0
+    # its config names the folder of `finished_run`, which other tests copy
+    own = f"output_dir={tmp_path / 'stopped'}"
+    assert commands_main(["test", str(tmp_path / "stopped"), "-o", own]) == 0
     assert re.search(r"WARNING: this run has done \d of its 99 epochs\n", capfd.readouterr().err)
 
 
