@@ -451,7 +451,7 @@ def weights_of_run(folder: str | Path) -> Path:
 
 
 def epochs_of_run(folder: str | Path) -> tuple[int, int]:
-    """Epochs that the run in a folder has done, and those of its config; zeros where one is not known."""
+    """How many epochs the run in a folder has done, and how many its config has; 0, 0 if it does not say."""
     checkpoints, file = _complete(as_path(folder), ".+"), as_path(folder) / CONFIG_FILE
     with contextlib.suppress(PaddleVideoFastError):
         epochs = load_config(str(file), check=False).get("epochs")

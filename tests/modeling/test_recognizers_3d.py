@@ -1,6 +1,7 @@
 """3D networks: any clip shape, their pathways, weights from 2D networks, and what is wrong with arguments."""
 
 import logging
+from types import SimpleNamespace
 
 import numpy as np
 import paddle
@@ -242,6 +243,16 @@ def test_a_run_says_what_a_clip_costs(caplog):
     assert [record.getMessage() for record in caplog.records if "GFLOPs" in record.getMessage()] == [
         "0.0069 GFLOPs (multiply-adds) a clip of the first step"
     ]
+
+
+@pytest.mark.parametrize(("macs", "told"), [(6.9e6, "0.0069"), (33.456e9, "33.46"), (1.894e12, "1894.00")])
+def test_numbers_of_gflops_are_written_out(macs, told, caplog):
+    from paddlevideo_fast.engine.callbacks import Complexity
+
+    counter = SimpleNamespace(macs=macs, stop=lambda: None)
+    with caplog.at_level(logging.INFO, "paddlevideo_fast"):
+        Complexity(counter).step_end(SimpleNamespace(num_own_clips=1))
+    assert f"{told} GFLOPs (multiply-adds) a clip of the first step" in caplog.text
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "softmax"])

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from paddlevideo_fast.apps.data.duplicates import fault_text
 from paddlevideo_fast.apps.data.facts import NUM_FRAMES, Facts, Video
 from paddlevideo_fast.apps.data.lists import read_records
 from paddlevideo_fast.apps.data.sets import of_sets
@@ -146,9 +147,14 @@ def _report(args: argparse.Namespace) -> int:
         write_page(output, summary.page(str(source), findings, judged))
     counts = Counter(one.finding for one in findings)
     failed = [{"path": one.path, "cause": one.detail} for one in findings if one.finding == UNREADABLE]
-    result = {"file": output / PAGE, "num_videos": len(records), "findings": dict(counts.most_common())}
-    judged_ones = {"num_judged": len(predictions) if args.run else None}
-    print_result({**result, **judged_ones, "failed": failed}, args.json, _as_text)
+    result = {
+        "file": output / PAGE,
+        "num_videos": len(records),
+        "findings": dict(counts.most_common()),
+        "num_judged": len(predictions) if args.run else None,
+        "failed": failed,
+    }
+    print_result(result, args.json, _as_text)
     return EXIT_FAILURES if failed else 0
 
 
@@ -156,7 +162,7 @@ def _as_text(result: Mapping[str, Any]) -> str:
     judged, total = result["num_judged"], result["num_videos"]
     counts = {"labels judged": f"{judged:,} of {total:,}"} if judged is not None else {}
     lines = (f"  {what}: {number}" for what, number in {**counts, **result["findings"]}.items())
-    failed = (f"bad: {one['path']}: {one['cause']}" for one in result["failed"])
+    failed = (fault_text({"kind": "bad", "file": one["path"], **one}) for one in result["failed"])
     return "\n".join([*failed, f"{result['file']}: {counted(total, 'video')}", *lines])
 
 

@@ -132,10 +132,9 @@ class Complexity(Callback):
         if self._done or not trainer.num_own_clips:
             return
         self._done = True
-        logger.info(
-            "%.3g GFLOPs (multiply-adds) a clip of the first step",
-            self._counter.macs / trainer.num_own_clips / 1e9,
-        )
+        giga = self._counter.macs / trainer.num_own_clips / 1e9
+        number = f"{giga:.2f}" if giga >= 0.1 else f"{giga:.2g}"
+        logger.info("%s GFLOPs (multiply-adds) a clip of the first step", number)
 
     def close(self) -> None:
         self._counter.stop()

@@ -200,7 +200,7 @@ class _Computation:
         groups: of the channels.
     """
 
-    # the two inputs and the output, each with the place of its shape among those of x, weights and output
+    # Two inputs, then the output. The numbers choose a shape: 0 is x, 1 the weights, 2 the output.
     arguments: ClassVar = {
         "forward": ((Argument.X, 0), (Argument.WEIGHT, 1), (Argument.OUT, 2)),
         "backward_data": ((Argument.GRADIENT, 2), (Argument.WEIGHT, 1), (Argument.OF_X, 0)),

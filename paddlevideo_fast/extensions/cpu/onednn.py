@@ -1,6 +1,6 @@
 """oneDNN, a library in Paddle's folder that Paddle's eager mode leaves alone, through its C interface.
 
-Names and numbers are those of the interface, the same in all versions 3. docs/adr/0042 has the reasons.
+Names and numbers come from this interface and are the same in all versions 3. docs/adr/0042 has the reasons.
 """
 
 import ctypes
@@ -129,7 +129,7 @@ class Primitive:
         return self._layouts[argument]
 
     def __call__(self, tensors: Mapping[Argument, paddle.Tensor]) -> None:
-        """Reads the tensors of its inputs, and writes those of its outputs."""
+        """Computes: reads the input tensors and writes the output tensors."""
         given = {**tensors, Argument.SCRATCHPAD: room(self.layout(Argument.SCRATCHPAD))}
         memories = [
             _created("memory", self.layout(number), _engine(), ctypes.c_void_p(tensor.data_ptr()))

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -222,13 +223,15 @@ def test_a_training_on_shards_resumes_inside_an_epoch(made, half, run_main, asse
     assert "mixes 6 clips" in told
 
 
+def alter(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[200] ^= 1
+    file.write_bytes(content)
+
+
 def test_an_altered_shard_is_found_when_it_is_read(half, tmp_path):
     shutil.copytree(half / "train", tmp_path / "train")
-    with open(tmp_path / "train/features-00003.npy", "r+b") as file:
-        file.seek(200)
-        byte = file.read(1)[0]
-        file.seek(200)
-        file.write(bytes([byte ^ 1]))
+    alter(tmp_path / "train/features-00003.npy")
     stored = StoredFeatures(tmp_path / "train", memory_bytes=0)
     assert stored.features[np.array([14, 20])].any()
     with pytest.raises(FeatureError, match=r"features-00003.npy: is altered"):
@@ -432,11 +435,7 @@ def test_features_of_other_weights_are_refused(made, tmp_path, capfd):
 
 def test_altered_and_missing_features_are_refused(made, tmp_path):
     shutil.copytree(made / "features/valid", tmp_path / "valid")
-    with open(tmp_path / "valid/features-00000.npy", "r+b") as file:
-        file.seek(200)
-        byte = file.read(1)[0]
-        file.seek(200)
-        file.write(bytes([byte ^ 1]))
+    alter(tmp_path / "valid/features-00000.npy")
     with pytest.raises(FeatureError, match=r"features-00000.npy: is altered; remove the folder"):
         StoredFeatures(tmp_path / "valid")
     (tmp_path / "valid/index.json").write_text('{"format": 1, "failed": {}}')
